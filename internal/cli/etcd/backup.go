@@ -95,6 +95,7 @@ Exit code: 0 made, 1 not, 2 usage.`,
 	f := cmd.Flags()
 	f.StringVar(&cfg.Dir, "data-dir", "", "directory to make")
 	identityFlags(f, &cfg, &certDir)
+	f.StringVar(&cfg.Cluster, "cluster", "", "all members: NAME=URL,…")
 	output.AddFlag(cmd)
 	return cmd
 }

@@ -1,5 +1,5 @@
 // Package etcd is `twill etcd`: a member of etcd in this process, its certificates, and what looks after a
-// cluster of them: status, backups, space.
+// cluster of them: members that come and go, status, backups, space.
 //
 // In: flags, and how to reach the cluster, as every command does. Out: a running member; tables and documents.
 package etcd
@@ -25,7 +25,7 @@ type command struct{ *conn.Env }
 func Command(e *conn.Env) *cobra.Command {
 	c := &command{e}
 	cmd := c.memberCmd()
-	cmd.AddCommand(c.certsCmd(), c.statusCmd(), c.snapshotCmd(), c.restoreCmd(), c.defragCmd(), c.alarmCmd())
+	cmd.AddCommand(c.certsCmd(), c.joinCmd(), c.leaveCmd(), c.statusCmd(), c.snapshotCmd(), c.restoreCmd(), c.defragCmd(), c.alarmCmd())
 	return cmd
 }
 

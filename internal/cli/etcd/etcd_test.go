@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // start starts a member on a socket, and returns its endpoint.
@@ -97,4 +99,84 @@ func TestAnErrorSaysThatThereIsNoEtcd(t *testing.T) {
 	clitest.Contains(t, run(t, 1, "etcd", "status", "--timeout", "1s"), "No datastore answers at unix:///nowhere/s")
 	t.Setenv("DATASTORE_TYPE", "kubernetes")
 	clitest.Contains(t, run(t, 1, "etcd", "status"), "the datastore is Kubernetes' API: its etcd is the cluster's")
+}
+
+// daemon runs a command until it ends, or the test does, and returns its exit code.
+func daemon(t *testing.T, args ...string) <-chan int {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	code := make(chan int, 1)
+	ended := make(chan struct{})
+	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: t.Output(), Err: t.Output()}}
+	go func() {
+		defer close(ended)
+		code <- cli.Execute(ctx, e, args)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return code
+}
+
+// await runs a command until it says so.
+func await(t *testing.T, want string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		var out bytes.Buffer
+		e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
+		cli.Execute(ctx, e, args)
+		if strings.Contains(out.String(), want) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("twill %s says\n%s\nwant %q", strings.Join(args, " "), out.String(), want)
+		}
+	}
+}
+
+// TestMembersJoinAndLeaveByCommands, with the certificates that a command made: the first has the data of a member on a socket, as a node's is.
+func TestMembersJoinAndLeaveByCommands(t *testing.T) {
+	dir, err := os.MkdirTemp("", "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	in := func(name string) string { return filepath.Join(dir, name) }
+	run(t, 0, "etcd", "certs", "--dir", in("pki"), "--member", "h1=127.0.0.1", "--member", "h2=127.0.0.1", "--client", "agent")
+	alone, err := member.Start(t.Context(), member.Config{Dir: in("h1"), ListenClient: []string{"unix://" + in("s")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, 0, "apply", "-f", "../testdata/prod.yaml", "--etcd", "unix://"+in("s"))
+	alone.Close()
+
+	serving := func(name string) []string {
+		return []string{
+			"--name", name, "--data-dir", in(name), "--certs", in("pki/" + name), "--listen-peer", "https://" + machinetest.Address(t),
+			"--listen", "https://" + machinetest.Address(t),
+		}
+	}
+	first, second := serving("h1"), serving("h2")
+	daemon(t, append([]string{"etcd"}, first...)...)
+	url := func(of []string) string { return of[len(of)-1] }
+	t.Setenv("ETCD_ENDPOINTS", url(first)+","+url(second))
+	t.Setenv("ETCD_CA_CERT_FILE", in("pki/agent/ca.crt"))
+	t.Setenv("ETCD_CERT_FILE", in("pki/agent/client.crt"))
+	t.Setenv("ETCD_KEY_FILE", in("pki/agent/client.key"))
+	await(t, "1 voting member of 1 answer", "etcd", "status")
+	joined := daemon(t, append([]string{"etcd", "join"}, second...)...)
+	await(t, "2 voting members of 2 answer; none of them may fail", "etcd", "status")
+	clitest.Contains(t, run(t, 0, "get", "networkpolicies", "-A", "--etcd", url(second)), "prod")
+	clitest.Contains(t, run(t, 1, "etcd", "leave", "h9"), "member h9: not found; `twill etcd status -o wide` shows names and IDs")
+	run(t, 2, "etcd", "leave")
+	run(t, 2, "etcd", "join", "--name", "h3")
+	clitest.Contains(t, run(t, 0, "etcd", "leave", "h2"), "member h2 is out of the cluster")
+	if code := <-joined; code != 1 {
+		t.Errorf("what ran the member ended with %d", code)
+	}
+	await(t, "1 voting member of 1 answer", "etcd", "status")
+	clitest.Contains(t, run(t, 1, "etcd", "leave", "h1"), "h1 is the last member that votes, and has all the data")
 }

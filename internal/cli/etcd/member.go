@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,32 +36,16 @@ and speaks TLS to clients and peers. docs/etcd.md builds a cluster of three.`,
     --cluster h1=https://192.0.2.1:2380,h2=https://192.0.2.2:2380,h3=https://192.0.2.3:2380`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			conn.IgnoreHangup()
 			nameIt(&cfg)
 			withCerts(&cfg, dir)
-			log := c.Log()
-			cfg.Logger = log
-			m, err := member.Start(cmd.Context(), cfg)
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			log.Info("etcd is ready", "endpoints", m.Endpoints(), "dir", cfg.Dir)
-			select {
-			case <-cmd.Context().Done():
-				return nil
-			case <-m.Done():
-				return fmt.Errorf("the etcd member has stopped; its log lines above say why")
-			}
+			return c.serve(cmd.Context(), cfg, nil)
 		},
 	}
 	f := cmd.Flags()
 	identityFlags(f, &cfg, &dir)
-	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill/etcd", "where the data is kept")
-	f.StringSliceVar(&cfg.ListenClient, "listen", []string{conn.DefaultEndpoint}, "URLs to listen on for clients: http://ADDRESS:PORT, https://… or unix://PATH")
-	f.StringSliceVar(&cfg.AdvertiseClient, "advertise", nil, "URLs by which clients reach this member (default those of --listen)")
-	f.BoolVar(&cfg.Join, "join", false, "join a running cluster, to which this member was added (etcdctl member add)")
-	f.Int64Var(&cfg.Quota, "quota", 2<<30, "bytes that the data may take; when it is full, writes fail until it is compacted and defragmented")
+	servingFlags(f, &cfg)
+	f.StringVar(&cfg.Cluster, "cluster", "", "all members at the first start: NAME=URL,…")
+	f.BoolVar(&cfg.Join, "join", false, "join a running cluster, to which this member was added by other means (`twill etcd join` adds it itself)")
 	return cmd
 }
 
@@ -69,8 +54,46 @@ func identityFlags(f *pflag.FlagSet, cfg *member.Config, certDir *string) {
 	f.StringVar(&cfg.Name, "name", "", "name of this member in --cluster (default the host's name)")
 	f.StringSliceVar(&cfg.ListenPeer, "listen-peer", nil, "URLs to listen on for the other members")
 	f.StringSliceVar(&cfg.AdvertisePeer, "advertise-peer", nil, "URLs by which the other members reach this one (default those of --listen-peer)")
-	f.StringVar(&cfg.Cluster, "cluster", "", "all members at the first start: NAME=URL,…")
 	f.StringVar(certDir, "certs", "", "directory of this member's certificates, as made by `twill etcd certs`")
+}
+
+// servingFlags say where its data are, and how clients reach it.
+func servingFlags(f *pflag.FlagSet, cfg *member.Config) {
+	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill/etcd", "where the data is kept")
+	f.StringSliceVar(&cfg.ListenClient, "listen", []string{conn.DefaultEndpoint}, "URLs to listen on for clients: http://ADDRESS:PORT, https://… or unix://PATH")
+	f.StringSliceVar(&cfg.AdvertiseClient, "advertise", nil, "URLs by which clients reach this member (default those of --listen)")
+	f.Int64Var(&cfg.Quota, "quota", 2<<30, "bytes that the data may take; when it is full, writes fail until it is compacted and defragmented")
+}
+
+// serve runs a member until the context ends. Once it serves, meanwhile is called, if there is something to do; it ends with the context that it is given.
+func (c *command) serve(ctx context.Context, cfg member.Config, meanwhile func(context.Context)) error {
+	conn.IgnoreHangup()
+	log := c.Log()
+	cfg.Logger = log
+	m, err := member.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	log.Info("etcd is ready", "endpoints", m.Endpoints(), "dir", cfg.Dir)
+	if meanwhile != nil {
+		bounded, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			meanwhile(bounded)
+		}()
+		defer func() {
+			cancel()
+			<-done
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-m.Done():
+		return fmt.Errorf("the etcd member has stopped; its log lines above say why")
+	}
 }
 
 // nameIt gives a member of several the name of its host, unless it has one.

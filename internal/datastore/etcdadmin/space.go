@@ -80,10 +80,7 @@ func (a *Admin) settled(ctx context.Context) (Cluster, error) {
 		if err == nil || patience.Err() != nil {
 			return c, err
 		}
-		select {
-		case <-patience.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
+		_ = pause(patience) // at its end there is one more look
 	}
 }
 

@@ -19,6 +19,9 @@ var unauthorized = []error{
 	rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrUserNotFound,
 }
 
+// raftStopped is what a member answers that was taken out of its cluster, and has not ended yet; it has no code of its own.
+const raftStopped = "raft: stopped"
+
 // translate gives an error of the client the meaning that callers ask for,
 // and keeps its cause. ctx is the caller's: only its own end is a
 // cancellation; the end of a timeout of ours means that etcd did not answer.
@@ -41,6 +44,9 @@ func translate(ctx context.Context, err error) error {
 		return fmt.Errorf("%w (etcd's quota): `twill etcd defrag --compact`, then `twill etcd alarm disarm`; see docs/etcd.md: %w", datastore.ErrFull, err)
 	}
 	if errors.Is(err, clientv3.ErrNoAvailableEndpoints) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w: %w", datastore.ErrUnavailable, err)
+	}
+	if status.Convert(err).Message() == raftStopped {
 		return fmt.Errorf("%w: %w", datastore.ErrUnavailable, err)
 	}
 	switch codeOf(err) {

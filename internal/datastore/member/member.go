@@ -106,6 +106,7 @@ func (m *Member) start(ctx context.Context, cfg Config, server *etcd.Config) err
 	if err := m.ready(ctx, cfg); err != nil {
 		return err
 	}
+	m.announce(ctx, cfg)
 	go func() {
 		for err := range m.etcd.Err() { // closed by Close
 			cfg.Logger.Error("etcd member", "err", err)

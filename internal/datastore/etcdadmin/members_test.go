@@ -1,0 +1,173 @@
+package etcdadmin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdadmin"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
+)
+
+// another configures one more member, of that name.
+func (f *fixture) another(name string) member.Config {
+	dir := filepath.Dir(f.configs[0].Dir)
+	cfg := member.Config{
+		Name: name, Dir: filepath.Join(dir, name), ListenClient: []string{"unix://" + filepath.Join(dir, name+".sock")},
+		ListenPeer: []string{"http://" + machinetest.Address(f.t)}, Join: true,
+	}
+	return cfg
+}
+
+// join has a member join, as `twill etcd join` does.
+func (f *fixture) join(cfg member.Config, replace string) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	defer cancel()
+	var err error
+	if cfg.Cluster, err = f.admin.Join(ctx, cfg.Name, cfg.ListenPeer, replace); err != nil {
+		f.t.Fatal(err)
+	}
+	again, err := f.admin.Join(ctx, cfg.Name, cfg.ListenPeer, replace) // as after a crash before it started
+	if err != nil || again != cfg.Cluster {
+		f.t.Fatalf("joined again as %q, error %v, want %q", again, err, cfg.Cluster)
+	}
+	f.configs = append(f.configs, cfg)
+	f.members = append(f.members, nil)
+	f.start()
+	if err := f.admin.Promote(ctx, cfg.ListenPeer); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// wants calls what must be refused.
+func (f *fixture) wants(refusal string, err error) {
+	f.t.Helper()
+	if !errors.Is(err, etcdadmin.ErrRefused) || !strings.Contains(err.Error(), refusal) {
+		f.t.Errorf("got %v, want it to say %q", err, refusal)
+	}
+}
+
+// written writes keys one after the other by these members until it is called, and then returns how many writes were acknowledged.
+func (f *fixture) written(by ...member.Config) (end func() int) {
+	f.t.Helper()
+	cfg := datastore.Config{RequestTimeout: 30 * time.Second}
+	for _, m := range by {
+		cfg.Endpoints = append(cfg.Endpoints, m.ListenClient...)
+	}
+	f.store = must(etcdstore.New(f.t.Context(), cfg))(f.t)
+	f.t.Cleanup(func() { f.store.Close() })
+	stop, done := make(chan struct{}), make(chan int)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				done <- n
+				return
+			default:
+			}
+			if err := f.put(fmt.Sprintf("/w/%06d", n), "v"); err != nil {
+				f.t.Error(err)
+				<-stop
+				done <- n
+				return
+			}
+		}
+	}()
+	end = sync.OnceValue(func() int {
+		close(stop)
+		return <-done
+	})
+	f.t.Cleanup(func() { end() })
+	return end
+}
+
+// TestASocketOnlyMemberBecomesTheFirstOfThreeAndTheLast under writes, of which none is lost: the member of a node, that others join; one whose disk is lost and
+// that comes back; and all but another one leave.
+func TestASocketOnlyMemberBecomesTheFirstOfThreeAndTheLast(t *testing.T) {
+	f := newFixture(t, 1, func(*member.Config) {})
+	if err := f.put("/k", "from the time when it was alone"); err != nil {
+		t.Fatal(err)
+	}
+	h2, h3 := f.another("h2"), f.another("h3")
+	_, err := f.admin.Join(t.Context(), "h2", h2.ListenPeer, "")
+	f.wants("twill is alone and cannot be reached by others; start it again with --listen-peer first", err)
+
+	f.stop(0)
+	f.configs[0].Name, f.configs[0].ListenPeer = "h1", []string{"http://" + machinetest.Address(t)}
+	f.start()
+	c := f.status("the first to say how it is reached", func(c etcdadmin.Cluster) bool {
+		return c.Healthy == 1 && c.Members[0].Name == "h1" && c.Members[0].PeerURLs[0] == f.configs[0].ListenPeer[0]
+	})
+	f.wants("h1 is the last member that votes", f.admin.Leave(t.Context(), "h1"))
+	_, err = f.admin.Join(t.Context(), "h1", h2.ListenPeer, "")
+	f.wants("there is a member h1 already", err)
+
+	end := f.written(f.configs[0], h2, h3)
+	f.join(h2, "")
+	f.join(h3, "")
+	f.status("three that vote", func(c etcdadmin.Cluster) bool { return c.MayFail == 1 && len(c.Problems()) == 0 })
+
+	f.stop(2)
+	f.configs, f.members = f.configs[:2], f.members[:2]
+	f.wants("of the 2 members that would be left 1 would answer", f.admin.Leave(t.Context(), "h2"))
+	if err := os.RemoveAll(h3.Dir); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.admin.Join(t.Context(), "h3", h3.ListenPeer, "")
+	f.wants("h3, which is reached at "+h3.ListenPeer[0]+", has run before, and its data is not here", err)
+	_, err = f.admin.Join(t.Context(), "h4", f.another("h4").ListenPeer, "")
+	f.wants("h3: it does not answer", err)
+	_, err = f.admin.Join(t.Context(), "h4", f.another("h4").ListenPeer, "h2")
+	f.wants("h2 is alive, and cannot be replaced", err)
+	f.join(h3, "h3")
+	f.status("three again", func(c etcdadmin.Cluster) bool { return c.MayFail == 1 && len(c.Problems()) == 0 })
+
+	for i, id := range []string{"h2", c.Members[0].ID} { // of which the latter is the member that was the first
+		f.leave(id)
+		gone := f.members[1-i]
+		select {
+		case <-gone.Done(): // then its process ends
+			gone.Close()
+		case <-time.After(time.Minute):
+			t.Errorf("%s goes on", id)
+		}
+		f.status("fewer", func(c etcdadmin.Cluster) bool { return c.Voters == 2-i && c.MayFail >= 0 })
+	}
+	n := end()
+	f.holds(h3, n)
+}
+
+// leave takes a member out by a client of the last one, since that of the fixture may speak to the one that goes.
+func (f *fixture) leave(name string) {
+	f.t.Helper()
+	last := f.configs[len(f.configs)-1]
+	f.admin.Close()
+	f.admin = must(etcdadmin.Open(f.t.Context(), datastore.Config{Endpoints: last.ListenClient}))(f.t)
+	if err := f.admin.Leave(f.t.Context(), name); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// holds asks one member for all that was acknowledged.
+func (f *fixture) holds(cfg member.Config, n int) {
+	f.t.Helper()
+	s := must(etcdstore.New(f.t.Context(), datastore.Config{Endpoints: cfg.ListenClient}))(f.t)
+	defer s.Close()
+	snap, err := s.List(f.t.Context(), "/w/")
+	if err != nil || n == 0 || len(snap.Items) < n {
+		f.t.Errorf("%d keys of %d that were written, error %v", len(snap.Items), n, err)
+	}
+	if kv, err := s.Get(f.t.Context(), "/k"); err != nil || string(kv.Value) != "from the time when it was alone" {
+		f.t.Errorf("the first key is %q, error %v", kv.Value, err)
+	}
+}

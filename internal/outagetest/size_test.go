@@ -43,7 +43,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	for i := 0; err == nil && i < 5000; i++ { // the member looks at its size when it has written to disk, ten times a second
 		_, err = w.direct.Create(t.Context(), api.Update{Key: fmt.Sprintf("/fill/%d", i), Value: []byte(strings.Repeat("x", 100<<10))})
 	}
-	if !errors.Is(err, datastore.ErrFull) || !strings.Contains(err.Error(), "defragment") {
+	if !errors.Is(err, datastore.ErrFull) || !strings.Contains(err.Error(), "twill etcd defrag") {
 		t.Fatalf("the store is filled and says %v", err)
 	}
 	w.truth() // it is read as before

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
@@ -40,10 +42,11 @@ func (a *Admin) Save(ctx context.Context, file string, wrote func(n int64)) (Sna
 	}
 	defer os.Remove(part.Name()) // which is not there once it has its name
 	defer part.Close()
-	stream, err := a.client.SnapshotWithVersion(ctx)
+	stream, end, err := a.stream(ctx)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("snapshot: %w", etcdstore.Explain(ctx, err))
 	}
+	defer end()
 	defer stream.Snapshot.Close()
 	if _, err := io.Copy(&counted{w: part, wrote: wrote}, stream.Snapshot); err != nil {
 		return Snapshot{}, fmt.Errorf("snapshot: %w", etcdstore.Explain(ctx, err))
@@ -57,6 +60,31 @@ func (a *Admin) Save(ctx context.Context, file string, wrote func(n int64)) (Sna
 	}
 	s.File = file
 	return s, rename(part.Name(), file)
+}
+
+// stream begins a snapshot of the first member that answers. Before, that member is read from, which it answers only when it has all that was
+// decided so far: a snapshot alone may be of one that lags behind.
+func (a *Admin) stream(ctx context.Context) (s *clientv3.SnapshotResponse, end func(), err error) {
+	for _, endpoint := range a.client.Endpoints() {
+		conn, e := a.client.Dial(endpoint)
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		kv, maintenance := clientv3.NewKVFromKVClient(pb.NewKVClient(conn), a.client), clientv3.NewMaintenanceFromMaintenanceClient(pb.NewMaintenanceClient(conn), a.client)
+		reading, cancel := context.WithTimeout(ctx, answerTime)
+		_, e = kv.Get(reading, "\x00", clientv3.WithCountOnly())
+		cancel()
+		if e == nil {
+			s, e = maintenance.SnapshotWithVersion(ctx)
+		}
+		if e == nil {
+			return s, func() { _ = conn.Close() }, nil
+		}
+		_ = conn.Close()
+		err = errors.Join(err, e)
+	}
+	return nil, nil, err
 }
 
 // counted tells how much was written.

@@ -61,11 +61,12 @@ func serve(ctx context.Context, name, socket string, started io.WriteCloser) err
 	d := device.NewDevice(link, conn.NewDefaultBind(), device.NewLogger(device.LogLevelSilent, ""))
 	defer d.Close()
 	_ = os.Remove(socket) // of a process that was killed; while another serves the device, making it failed
-	l, err := net.Listen("unix", socket)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	l.SetUnlinkOnClose(false) // at the end, it may be the socket of a process that serves the next device of this name
 	if err := os.Chmod(socket, 0o600); err != nil {
 		return err
 	}

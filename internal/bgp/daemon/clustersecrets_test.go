@@ -63,8 +63,8 @@ func (s *server) set(name string, data map[string][]byte) {
 
 func (s *server) wake(name string) {
 	if running := s.running[name]; running != nil {
+		delete(s.running, name) // before: who is woken puts the next one there
 		close(running)
-		delete(s.running, name)
 	}
 	synctest.Wait()
 }

@@ -34,17 +34,17 @@ func (k KernelDriver) Begin(ctx context.Context, agent string, changed func(inte
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &kernelSession{
-		handles: handles, batches: make(chan intent.Batch), changed: changed, bad: map[intent.Key]intent.Outcome{}, rounds: make(chan struct{}, 1), end: cancel, ended: make(chan struct{}),
+		handles: handles, batches: make(chan intent.Batch), changed: changed, since: map[intent.Key]intent.Outcome{}, reported: map[intent.Key]bool{}, rounds: make(chan struct{}, 1), end: cancel, ended: make(chan struct{}),
 	}
 	parts := s.parts(k.Log)
 	go func() {
 		defer close(s.ended)
-		group, ctx := errgroup.WithContext(ctx)
+		group, within := errgroup.WithContext(ctx)
 		for name, run := range parts {
-			group.Go(func() error { return named(name, run(ctx)) })
+			group.Go(func() error { return named(name, run(within)) })
 		}
-		if s.err = group.Wait(); ctx.Err() == nil || s.err == nil {
-			k.Log.Error("the kernel is programmed no more", "agent", agent, "err", s.err)
+		if s.err = group.Wait(); ctx.Err() == nil {
+			k.Log.Error("a part of the driver has ended; it begins again with the agent's next stream", "agent", agent, "err", s.err)
 		}
 	}()
 	return s, nil
@@ -60,11 +60,12 @@ type kernelSession struct {
 	err     error
 	rounds  chan struct{} // has one after a round that left nothing undone
 
-	mu     sync.Mutex
-	merged int                           // batches
-	done   int                           // those that are in force
-	commit bool                          // one is under way, and outcomes are its answer
-	bad    map[intent.Key]intent.Outcome // since the commit began
+	mu       sync.Mutex
+	merged   int                           // batches
+	done     int                           // those that are in force
+	commit   bool                          // one is under way, and outcomes are its answer
+	since    map[intent.Key]intent.Outcome // the last of each, since it began
+	reported map[intent.Key]bool           // what the agent knows not to be wholly in force
 }
 
 // parts are the drivers' loop and what it needs.
@@ -89,6 +90,9 @@ func (s *kernelSession) Commit(ctx context.Context, b intent.Batch) ([]intent.Ou
 	s.mu.Lock()
 	s.commit = true
 	want := s.merged + 1
+	for _, k := range b.Removed {
+		delete(s.reported, k)
+	}
 	s.mu.Unlock()
 	select {
 	case s.batches <- b:
@@ -111,20 +115,34 @@ func (s *kernelSession) Commit(ctx context.Context, b intent.Batch) ([]intent.Ou
 	}
 }
 
-// answer returns what is not in force once a batch is done.
+// answer returns what the agent does not know, once a batch is done: it takes for in force what nothing is said of.
 func (s *kernelSession) answer(batch int) (out []intent.Outcome, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done < batch {
 		return nil, false
 	}
-	for _, o := range s.bad {
-		out = append(out, o)
+	for _, o := range s.since {
+		if s.news(o) {
+			out = append(out, o)
+		}
 	}
 	s.commit = false
-	clear(s.bad)
+	clear(s.since)
 	return out, true
 }
+
+// news reports whether an outcome must be sent, and notes that it is.
+func (s *kernelSession) news(o intent.Outcome) bool {
+	wrong, was := o.Err != nil || o.Reason != "", s.reported[o.Key]
+	if delete(s.reported, o.Key); wrong {
+		s.reported[o.Key] = true
+	}
+	return wrong || was
+}
+
+// Failed implements [remote.Session].
+func (s *kernelSession) Failed() <-chan struct{} { return s.ended }
 
 // End implements [remote.Session].
 func (s *kernelSession) End() {
@@ -135,18 +153,18 @@ func (s *kernelSession) End() {
 
 // outcomes passes outcomes on: with the answer to a commit, or by themselves.
 func (s *kernelSession) outcomes(list []intent.Outcome) {
+	var send []intent.Outcome
 	s.mu.Lock()
-	under := s.commit
 	for _, o := range list {
-		if delete(s.bad, o.Key); under && (o.Err != nil || o.Reason != "") {
-			s.bad[o.Key] = o
+		switch {
+		case s.commit:
+			s.since[o.Key] = o
+		case s.news(o):
+			send = append(send, o)
 		}
 	}
 	s.mu.Unlock()
-	if under {
-		return
-	}
-	for _, o := range list {
+	for _, o := range send {
 		s.changed(o)
 	}
 }

@@ -22,28 +22,44 @@ import (
 type script struct {
 	pb.UnimplementedDataplaneServer
 	welcome *pb.Welcome
-	got     chan *pb.ToDriver
-	say     chan *pb.FromDriver
+	begun   chan *scriptStream
+	latest  *scriptStream // nil: none was looked at
+}
+
+// scriptStream is one of its streams.
+type scriptStream struct {
+	got chan *pb.ToDriver
+	say chan *pb.FromDriver // nil ends it
+}
+
+// stream is the latest that was looked at, or the first.
+func (s *script) stream() *scriptStream {
+	if s.latest == nil {
+		s.latest = <-s.begun
+	}
+	return s.latest
 }
 
 func (s *script) Program(stream pb.Dataplane_ProgramServer) error {
 	if err := stream.Send(&pb.FromDriver{Item: &pb.FromDriver_Welcome{Welcome: s.welcome}}); err != nil {
 		return err
 	}
+	own := &scriptStream{got: make(chan *pb.ToDriver, 100), say: make(chan *pb.FromDriver, 100)}
+	s.begun <- own
 	go func() {
 		for {
 			m, err := stream.Recv()
 			if err != nil {
 				return
 			}
-			s.got <- m
+			own.got <- m
 		}
 	}()
 	for {
 		select {
 		case <-stream.Context().Done():
 			return nil
-		case m := <-s.say:
+		case m := <-own.say:
 			if m == nil {
 				return errors.New("the driver gives up")
 			}
@@ -65,7 +81,7 @@ func scripted(t *testing.T, patience time.Duration) (*script, *Driver) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &script{welcome: &pb.Welcome{Version: Version, Name: "scripted"}, got: make(chan *pb.ToDriver, 100), say: make(chan *pb.FromDriver, 100)}
+	s := &script{welcome: &pb.Welcome{Version: Version, Name: "scripted"}, begun: make(chan *scriptStream, 10)}
 	g := grpc.NewServer()
 	pb.RegisterDataplaneServer(g, s)
 	go func() { _ = g.Serve(l) }()
@@ -88,7 +104,7 @@ func scripted(t *testing.T, patience time.Duration) (*script, *Driver) {
 // next is the next message that is no greeting.
 func (s *script) next() *pb.ToDriver {
 	for {
-		if m := <-s.got; m.GetHello() == nil {
+		if m := <-s.stream().got; m.GetHello() == nil {
 			return m
 		}
 	}
@@ -106,7 +122,7 @@ func (s *script) commit() (sequence uint64, items int) {
 }
 
 func (s *script) answer(c *pb.Committed) {
-	s.say <- &pb.FromDriver{Item: &pb.FromDriver_Committed{Committed: c}}
+	s.stream().say <- &pb.FromDriver{Item: &pb.FromDriver_Committed{Committed: c}}
 }
 
 var (
@@ -178,7 +194,7 @@ func TestWhatADriverSaysOfAnItem(t *testing.T) {
 	}); err != nil || len(out) != 1 || out[route.ID()].Err != nil {
 		t.Fatal(out, err)
 	}
-	s.say <- &pb.FromDriver{Item: &pb.FromDriver_Changed{Changed: &pb.Outcome{Key: encodeKey(another.ID()), Reason: "interface is absent"}}}
+	s.stream().say <- &pb.FromDriver{Item: &pb.FromDriver_Changed{Changed: &pb.Outcome{Key: encodeKey(another.ID()), Reason: "interface is absent"}}}
 	for len(out) == 0 || out[another.ID()].Reason == "" {
 		(<-d.Drift())()
 		if out, err = outcomesOf(t, d, func() {}); err != nil {
@@ -198,7 +214,7 @@ func TestADriverThatMakesNoSense(t *testing.T) {
 		"an answer too many":   {say: func(s *script) { s.answer(&pb.Committed{Sequence: 1000}) }, want: "number 1000, which is not of a commit"},
 		"no number":            {say: func(s *script) { s.answer(&pb.Committed{}) }, want: "number 0"},
 		"it refuses the whole": {say: func(s *script) { n, _ := s.commit(); s.answer(&pb.Committed{Sequence: n, Error: "out of memory"}) }, want: "out of memory"},
-		"it ends":              {say: func(s *script) { s.commit(); s.say <- nil }, want: "the driver gives up"},
+		"it ends":              {say: func(s *script) { s.commit(); s.stream().say <- nil }, want: "the driver gives up"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, d := scripted(t, long)
@@ -220,10 +236,9 @@ func TestADriverThatMakesNoSense(t *testing.T) {
 			if s.welcome.GetVersion() != Version {
 				return
 			}
-			for len(s.got) > 0 {
-				<-s.got
-			}
+			s.stream() // the first
 			if out, err = outcomesOf(t, d, func() {
+				s.latest = <-s.begun
 				n, items := s.commit()
 				if items != 1 {
 					t.Errorf("%d items on the next stream", items)
@@ -256,7 +271,7 @@ func TestADriverThatIsSlow(t *testing.T) {
 	s.answer(&pb.Committed{Sequence: first})
 	go func() { // the change is sent after the answer, and its own answer never comes
 		s.commit()
-		s.say <- nil
+		s.stream().say <- nil
 	}()
 	out, err := d.Apply(t.Context())
 	if _, is := byKey(out)[moved.ID()]; err == nil || is || len(out) != 1 {

@@ -23,9 +23,11 @@ type Target interface {
 
 // Session is an agent's, in one goroutine.
 type Session interface {
-	// Commit brings a batch into force, and returns what of it is not, and why; of the rest it may say nothing. The first batch is complete. An
-	// error means that nothing of it is in force, and ends the session.
+	// Commit brings a batch into force, and returns what of it is not, and why, and what else has changed; of the rest it says nothing. The first batch is
+	// complete. An error means that nothing of it is in force, and ends the session.
 	Commit(context.Context, intent.Batch) ([]intent.Outcome, error)
+	// Failed is closed when the session can go on no more, which ends the stream; nil: that never happens.
+	Failed() <-chan struct{}
 	// End is called once, after the last Commit. What is in force stays.
 	End()
 }
@@ -141,6 +143,8 @@ func run(ctx context.Context, stream pb.Dataplane_ProgramServer, session Session
 		select {
 		case <-ctx.Done():
 			return status.Error(codes.Aborted, "another agent has begun")
+		case <-session.Failed():
+			return status.Error(codes.Unavailable, "a part of the driver has ended")
 		case err := <-failed:
 			return err
 		case m = <-messages:
@@ -162,9 +166,7 @@ func run(ctx context.Context, stream pb.Dataplane_ProgramServer, session Session
 			answer.Error = err.Error()
 		}
 		for _, o := range outcomes {
-			if o.Err != nil || o.Reason != "" {
-				answer.Outcomes = append(answer.Outcomes, encodeOutcome(o))
-			}
+			answer.Outcomes = append(answer.Outcomes, encodeOutcome(o))
 		}
 		if err := send(&pb.FromDriver{Item: &pb.FromDriver_Committed{Committed: answer}}); err != nil {
 			return err

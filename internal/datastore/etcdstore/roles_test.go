@@ -128,7 +128,7 @@ var writers = map[string]writer{
 		e, _ := api.New(api.KindWorkloadEndpoint).(*api.WorkloadEndpoint)
 		e.Metadata = api.ObjectMeta{Namespace: "prod", Name: "h1-vms-vm1-tap1", Annotations: map[string]string{"twill.net/endpoint-plugin": "p"}}
 		e.Spec = api.WorkloadEndpointSpec{Node: "h1", Orchestrator: "vms", Workload: "vm1", Endpoint: "tap1", InterfaceName: "tap1", IPNetworks: []string{"10.65.0.9/32"}}
-		w := endpointapi.Writer{Store: s, Kernel: kernel{}}
+		w := endpointapi.NewWriter(endpointapi.Writer{Store: s, Kernel: kernel{}})
 		key := must(api.Key(e))(t)
 		for _, j := range []endpointapi.Job{{Plugin: "p", Want: e}, {Plugin: "p", Remove: []string{key}}} {
 			if err := w.Do(ctx, &j); err != nil {

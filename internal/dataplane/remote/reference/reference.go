@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	pb "github.com/twillnet/twill/api/dataplanepb"
@@ -62,8 +63,11 @@ func (s *session) Commit(ctx context.Context, b intent.Batch) ([]intent.Outcome,
 	if s.Committed != nil {
 		s.Committed(s.agent, b)
 	}
-	return outcomes, nil
+	return slices.DeleteFunc(outcomes, func(o intent.Outcome) bool { return o.Err == nil && o.Reason == "" }), nil
 }
+
+// Failed implements [remote.Session].
+func (s *session) Failed() <-chan struct{} { return nil }
 
 // End implements [remote.Session].
 func (s *session) End() {}

@@ -144,7 +144,7 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 func TestARegistrationIsRefused(t *testing.T) {
-	for _, r := range []*endpointpb.Register{{}, {Name: "p"}, {Name: "p", Orchestrator: "k8s"}, {Name: "p", Orchestrator: "cni"}, {Name: strings.Repeat("p", 64), Orchestrator: "demo"}} {
+	for _, r := range []*endpointpb.Register{{}, {Name: "p"}, {Name: "p", Orchestrator: "k8s"}, {Name: "p", Orchestrator: "cni"}, {Name: "p", Orchestrator: "libnetwork"}, {Name: strings.Repeat("p", 64), Orchestrator: "demo"}} {
 		if err := New("h1", "v1").Register(time.Unix(1e9, 0), 1, r); err == nil {
 			t.Errorf("%v is accepted", r)
 		}

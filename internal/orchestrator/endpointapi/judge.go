@@ -28,7 +28,7 @@ const (
 )
 
 // reserved are orchestrators of which others write the endpoints.
-var reserved = []string{"k8s", "cni"}
+var reserved = []string{"k8s", "cni", "libnetwork"}
 
 func checkRegister(r *endpointpb.Register) error {
 	switch name, o := r.GetName(), r.GetOrchestrator(); {
@@ -37,7 +37,7 @@ func checkRegister(r *endpointpb.Register) error {
 	case o == "" || len(o) > maxName:
 		return fmt.Errorf("orchestrator %q: want one of 1 to %d bytes", o, maxName)
 	case slices.Contains(reserved, o):
-		return fmt.Errorf("orchestrator %q: its endpoints are the CNI plugin's", o)
+		return fmt.Errorf("orchestrator %q: its endpoints are those of the CNI plugin, or of Docker", o)
 	}
 	return nil
 }
@@ -97,13 +97,13 @@ func (c *Core) free(name string, addrs []netip.Addr) error {
 		if !a.IsGlobalUnicast() && !a.IsPrivate() {
 			return fmt.Errorf("address %s: want one that others can send to", a)
 		}
-		for _, link := range slices.Sorted(maps.Keys(c.own)) {
-			if slices.Contains(c.own[link], a) {
+		for link, addrs := range c.own {
+			if slices.Contains(addrs, a) {
 				return fmt.Errorf("address %s is the host's own, of %s", a, link)
 			}
 		}
-		for _, key := range slices.Sorted(maps.Keys(c.stored)) {
-			if s := c.stored[key]; s.link != name && slices.Contains(s.addrs, a) {
+		for _, s := range c.stored {
+			if s.link != name && slices.Contains(s.addrs, a) {
 				return fmt.Errorf("address %s is that of WorkloadEndpoint %s", a, nameOf(s.resource))
 			}
 		}

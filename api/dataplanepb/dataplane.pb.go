@@ -732,7 +732,7 @@ func (x *Welcome) GetKernel() bool {
 }
 
 // Commit brings into force what came since the last one, in one step as far as the driver can; where it cannot, in this order: sets,
-// members, policies, endpoints, routes and tunnel peers, host settings, and then what is removed.
+// members, policies, endpoints, routes and tunnel peers, host settings, and then what is removed. One without items asks whether the driver answers.
 type Commit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

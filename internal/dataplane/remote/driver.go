@@ -34,6 +34,7 @@ type Driver struct {
 	cfg    Config
 	state  state
 	stream *stream
+	ask    bool // a commit is sent even with nothing in it
 	waits  bool // for the answer to a commit
 	sent   []intent.Key
 	failed map[intent.Key]bool // tried again by Retry
@@ -94,8 +95,11 @@ func (d *Driver) Links([]ifmon.Change) {}
 // Drift implements [dataplane.Drifting].
 func (d *Driver) Drift() <-chan func() { return d.notes }
 
-// Resync implements [dataplane.Driver]. What others change is for the other process to find and to repair.
-func (d *Driver) Resync(context.Context) error { return nil }
+// Resync implements [dataplane.Driver]. What others change is for the other process to find and to repair; whether it answers, the next Apply finds.
+func (d *Driver) Resync(context.Context) error {
+	d.ask = true
+	return nil
+}
 
 // Kernel reports whether the driver programs this host's kernel. It may be called from any goroutine.
 func (d *Driver) Kernel() bool { return d.kernel.Load() }
@@ -151,7 +155,7 @@ func (d *Driver) connect(ctx context.Context) error {
 		return fmt.Errorf("dataplane driver at %s: %w", d.cfg.Address, err)
 	}
 	d.cfg.Log.Info("a dataplane driver has taken over", "driver", s.name, "release", s.release, "address", d.cfg.Address)
-	d.stream, d.waits, d.sent = s, false, nil
+	d.stream, d.waits, d.sent, d.ask = s, false, nil, true
 	d.kernel.Store(s.kernel)
 	d.state.begin()
 	go s.receive(d.wake)
@@ -169,10 +173,10 @@ func (d *Driver) lose() error {
 // send sends a commit, and reports whether there was something to send.
 func (d *Driver) send() bool {
 	items, keys := d.state.take()
-	if len(items) == 0 && d.stream.begun {
+	if len(items) == 0 && !d.ask {
 		return false
 	}
-	d.stream.begun = true
+	d.ask = false
 	d.waits, d.sent = true, keys
 	d.stream.commits <- items // has room: there is one at a time
 	return true

@@ -287,6 +287,34 @@ func byKey(list []intent.Outcome) map[intent.Key]intent.Outcome {
 	return m
 }
 
+// TestADriverThatFreezes is found, although nothing changes, when it would be read back if it were in this process.
+func TestADriverThatFreezes(t *testing.T) {
+	s, d := scripted(t, long)
+	d.Merge(intent.Batch{Routes: []intent.Route{route}, InSync: true})
+	if _, err := outcomesOf(t, d, func() {
+		n, _ := s.commit()
+		s.answer(&pb.Committed{Sequence: n})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := d.Apply(t.Context()); len(out) > 0 || err != nil {
+		t.Fatal(out, err)
+	}
+	if err := d.Resync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		if _, items := s.commit(); items != 0 {
+			t.Errorf("%d items are sent again", items)
+		}
+		cancel()
+	}()
+	if _, err := d.Apply(ctx); err == nil || !strings.Contains(err.Error(), "has not answered") {
+		t.Error(err)
+	}
+}
+
 // TestAddresses: what is no address of a driver is said so, and nothing is called.
 func TestAddresses(t *testing.T) {
 	for address, ok := range map[string]bool{"unix:///run/twill/dataplane.sock": true, "unix://dataplane.sock": false, "/usr/bin/driver": false, "127.0.0.1:80": false, "": false} {

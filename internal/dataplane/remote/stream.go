@@ -26,7 +26,6 @@ const largestAnswer = 64 << 20
 type stream struct {
 	name, release string
 	kernel        bool // it programs this host's kernel
-	begun         bool // the first commit was sent
 	commits       chan []*pb.ToDriver
 	news          chan struct{} // has one if inbox has
 	ended         chan struct{} // closed once err is set

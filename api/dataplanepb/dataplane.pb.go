@@ -3362,158 +3362,6 @@ func (x *RouteSettings) GetProtocol() uint32 {
 	return 0
 }
 
-type Packet struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	InLink          string                 `protobuf:"bytes,1,opt,name=in_link,json=inLink,proto3" json:"in_link,omitempty"`    // empty: sent by the host itself
-	OutLink         string                 `protobuf:"bytes,2,opt,name=out_link,json=outLink,proto3" json:"out_link,omitempty"` // empty: for the host itself
-	Source          string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
-	Destination     string                 `protobuf:"bytes,4,opt,name=destination,proto3" json:"destination,omitempty"`
-	Protocol        uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	SourcePort      uint32                 `protobuf:"varint,6,opt,name=source_port,json=sourcePort,proto3" json:"source_port,omitempty"`
-	DestinationPort uint32                 `protobuf:"varint,7,opt,name=destination_port,json=destinationPort,proto3" json:"destination_port,omitempty"`
-	IcmpType        uint32                 `protobuf:"varint,8,opt,name=icmp_type,json=icmpType,proto3" json:"icmp_type,omitempty"`
-	IcmpCode        uint32                 `protobuf:"varint,9,opt,name=icmp_code,json=icmpCode,proto3" json:"icmp_code,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
-}
-
-func (x *Packet) Reset() {
-	*x = Packet{}
-	mi := &file_dataplane_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Packet) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Packet) ProtoMessage() {}
-
-func (x *Packet) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Packet.ProtoReflect.Descriptor instead.
-func (*Packet) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *Packet) GetInLink() string {
-	if x != nil {
-		return x.InLink
-	}
-	return ""
-}
-
-func (x *Packet) GetOutLink() string {
-	if x != nil {
-		return x.OutLink
-	}
-	return ""
-}
-
-func (x *Packet) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *Packet) GetDestination() string {
-	if x != nil {
-		return x.Destination
-	}
-	return ""
-}
-
-func (x *Packet) GetProtocol() uint32 {
-	if x != nil {
-		return x.Protocol
-	}
-	return 0
-}
-
-func (x *Packet) GetSourcePort() uint32 {
-	if x != nil {
-		return x.SourcePort
-	}
-	return 0
-}
-
-func (x *Packet) GetDestinationPort() uint32 {
-	if x != nil {
-		return x.DestinationPort
-	}
-	return 0
-}
-
-func (x *Packet) GetIcmpType() uint32 {
-	if x != nil {
-		return x.IcmpType
-	}
-	return 0
-}
-
-func (x *Packet) GetIcmpCode() uint32 {
-	if x != nil {
-		return x.IcmpCode
-	}
-	return 0
-}
-
-type Verdict struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allowed       bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Verdict) Reset() {
-	*x = Verdict{}
-	mi := &file_dataplane_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Verdict) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Verdict) ProtoMessage() {}
-
-func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
-func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *Verdict) GetAllowed() bool {
-	if x != nil {
-		return x.Allowed
-	}
-	return false
-}
-
 var File_dataplane_proto protoreflect.FileDescriptor
 
 const file_dataplane_proto_rawDesc = "" +
@@ -3780,20 +3628,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\rkeep_external\x18\x02 \x01(\bR\fkeepExternal\x12\x16\n" +
 	"\x06source\x18\x03 \x03(\tR\x06source\x12\x16\n" +
 	"\x06metric\x18\x04 \x03(\rR\x06metric\x12\x1a\n" +
-	"\bprotocol\x18\x05 \x01(\rR\bprotocol\"\x98\x02\n" +
-	"\x06Packet\x12\x17\n" +
-	"\ain_link\x18\x01 \x01(\tR\x06inLink\x12\x19\n" +
-	"\bout_link\x18\x02 \x01(\tR\aoutLink\x12\x16\n" +
-	"\x06source\x18\x03 \x01(\tR\x06source\x12 \n" +
-	"\vdestination\x18\x04 \x01(\tR\vdestination\x12\x1a\n" +
-	"\bprotocol\x18\x05 \x01(\rR\bprotocol\x12\x1f\n" +
-	"\vsource_port\x18\x06 \x01(\rR\n" +
-	"sourcePort\x12)\n" +
-	"\x10destination_port\x18\a \x01(\rR\x0fdestinationPort\x12\x1b\n" +
-	"\ticmp_type\x18\b \x01(\rR\bicmpType\x12\x1b\n" +
-	"\ticmp_code\x18\t \x01(\rR\bicmpCode\"#\n" +
-	"\aVerdict\x12\x18\n" +
-	"\aallowed\x18\x01 \x01(\bR\aallowed*0\n" +
+	"\bprotocol\x18\x05 \x01(\rR\bprotocol*0\n" +
 	"\x06Action\x12\b\n" +
 	"\x04DENY\x10\x00\x12\t\n" +
 	"\x05ALLOW\x10\x01\x12\b\n" +
@@ -3807,10 +3642,9 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04IPIP\x10\x02\x12\r\n" +
 	"\tWIREGUARD\x10\x03\x12\x0e\n" +
 	"\n" +
-	"WIREGUARD6\x10\x042\x9a\x01\n" +
+	"WIREGUARD6\x10\x042X\n" +
 	"\tDataplane\x12K\n" +
-	"\aProgram\x12\x1c.twill.dataplane.v1.ToDriver\x1a\x1e.twill.dataplane.v1.FromDriver(\x010\x01\x12@\n" +
-	"\x05Judge\x12\x1a.twill.dataplane.v1.Packet\x1a\x1b.twill.dataplane.v1.VerdictB+Z)github.com/twillnet/twill/api/dataplanepbb\x06proto3"
+	"\aProgram\x12\x1c.twill.dataplane.v1.ToDriver\x1a\x1e.twill.dataplane.v1.FromDriver(\x010\x01B+Z)github.com/twillnet/twill/api/dataplanepbb\x06proto3"
 
 var (
 	file_dataplane_proto_rawDescOnce sync.Once
@@ -3826,7 +3660,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 
 var (
 	file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-	file_dataplane_proto_msgTypes  = make([]protoimpl.MessageInfo, 40)
+	file_dataplane_proto_msgTypes  = make([]protoimpl.MessageInfo, 38)
 	file_dataplane_proto_goTypes   = []any{
 		Action(0),                 // 0: twill.dataplane.v1.Action
 		TunnelKind(0),             // 1: twill.dataplane.v1.TunnelKind
@@ -3871,8 +3705,6 @@ var (
 		(*WireGuardSettings)(nil), // 40: twill.dataplane.v1.WireGuardSettings
 		(*MTUSettings)(nil),       // 41: twill.dataplane.v1.MTUSettings
 		(*RouteSettings)(nil),     // 42: twill.dataplane.v1.RouteSettings
-		(*Packet)(nil),            // 43: twill.dataplane.v1.Packet
-		(*Verdict)(nil),           // 44: twill.dataplane.v1.Verdict
 	}
 )
 
@@ -3942,11 +3774,9 @@ var file_dataplane_proto_depIdxs = []int32{
 	34, // 62: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
 	21, // 63: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
 	5,  // 64: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
-	43, // 65: twill.dataplane.v1.Dataplane.Judge:input_type -> twill.dataplane.v1.Packet
-	6,  // 66: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
-	44, // 67: twill.dataplane.v1.Dataplane.Judge:output_type -> twill.dataplane.v1.Verdict
-	66, // [66:68] is the sub-list for method output_type
-	64, // [64:66] is the sub-list for method input_type
+	6,  // 65: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
+	65, // [65:66] is the sub-list for method output_type
+	64, // [64:65] is the sub-list for method input_type
 	64, // [64:64] is the sub-list for extension type_name
 	64, // [64:64] is the sub-list for extension extendee
 	0,  // [0:64] is the sub-list for field type_name
@@ -3989,7 +3819,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   40,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,7 +27,6 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Dataplane_Program_FullMethodName = "/twill.dataplane.v1.Dataplane/Program"
-	Dataplane_Judge_FullMethodName   = "/twill.dataplane.v1.Dataplane/Judge"
 )
 
 // DataplaneClient is the client API for Dataplane service.
@@ -41,8 +40,6 @@ type DataplaneClient interface {
 	// the driver has in force and no item named is to be removed with it. Each later one is a change. Until it is committed, an item has no
 	// effect. When the stream ends, what is in force stays.
 	Program(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ToDriver, FromDriver], error)
-	// Judge says what would become of a packet. It is for conformance tests; a driver without it answers UNIMPLEMENTED.
-	Judge(ctx context.Context, in *Packet, opts ...grpc.CallOption) (*Verdict, error)
 }
 
 type dataplaneClient struct {
@@ -66,16 +63,6 @@ func (c *dataplaneClient) Program(ctx context.Context, opts ...grpc.CallOption) 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Dataplane_ProgramClient = grpc.BidiStreamingClient[ToDriver, FromDriver]
 
-func (c *dataplaneClient) Judge(ctx context.Context, in *Packet, opts ...grpc.CallOption) (*Verdict, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Verdict)
-	err := c.cc.Invoke(ctx, Dataplane_Judge_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // DataplaneServer is the server API for Dataplane service.
 // All implementations must embed UnimplementedDataplaneServer
 // for forward compatibility.
@@ -87,8 +74,6 @@ type DataplaneServer interface {
 	// the driver has in force and no item named is to be removed with it. Each later one is a change. Until it is committed, an item has no
 	// effect. When the stream ends, what is in force stays.
 	Program(grpc.BidiStreamingServer[ToDriver, FromDriver]) error
-	// Judge says what would become of a packet. It is for conformance tests; a driver without it answers UNIMPLEMENTED.
-	Judge(context.Context, *Packet) (*Verdict, error)
 	mustEmbedUnimplementedDataplaneServer()
 }
 
@@ -101,10 +86,6 @@ type UnimplementedDataplaneServer struct{}
 
 func (UnimplementedDataplaneServer) Program(grpc.BidiStreamingServer[ToDriver, FromDriver]) error {
 	return status.Error(codes.Unimplemented, "method Program not implemented")
-}
-
-func (UnimplementedDataplaneServer) Judge(context.Context, *Packet) (*Verdict, error) {
-	return nil, status.Error(codes.Unimplemented, "method Judge not implemented")
 }
 func (UnimplementedDataplaneServer) mustEmbedUnimplementedDataplaneServer() {}
 func (UnimplementedDataplaneServer) testEmbeddedByValue()                   {}
@@ -134,36 +115,13 @@ func _Dataplane_Program_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Dataplane_ProgramServer = grpc.BidiStreamingServer[ToDriver, FromDriver]
 
-func _Dataplane_Judge_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(Packet)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(DataplaneServer).Judge(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Dataplane_Judge_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(DataplaneServer).Judge(ctx, req.(*Packet))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 // Dataplane_ServiceDesc is the grpc.ServiceDesc for Dataplane service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Dataplane_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "twill.dataplane.v1.Dataplane",
 	HandlerType: (*DataplaneServer)(nil),
-	Methods: []grpc.MethodDesc{
-		{
-			MethodName: "Judge",
-			Handler:    _Dataplane_Judge_Handler,
-		},
-	},
+	Methods:     []grpc.MethodDesc{},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Program",

@@ -694,7 +694,7 @@ type Endpoint struct {
 	Profiles       []string          `protobuf:"bytes,8,rep,name=profiles,proto3" json:"profiles,omitempty"` // one that is not there denies all
 	Labels         map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Nats           []*NAT            `protobuf:"bytes,10,rep,name=nats,proto3" json:"nats,omitempty"`                                           // floating addresses
-	AllowedSources []string          `protobuf:"bytes,11,rep,name=allowed_sources,json=allowedSources,proto3" json:"allowed_sources,omitempty"` // prefixes from which it may send, besides its own addresses
+	AllowedSources []string          `protobuf:"bytes,11,rep,name=allowed_sources,json=allowedSources,proto3" json:"allowed_sources,omitempty"` // prefixes from which it may send, in addition to its own addresses
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }

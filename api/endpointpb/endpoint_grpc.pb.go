@@ -33,7 +33,7 @@ const (
 type EndpointsClient interface {
 	// Connect lasts as long as the plugin. The plugin registers first, and is answered by Registered; then both say what there is to say, in any order.
 	// It ends with INVALID_ARGUMENT where the plugin said what means nothing, with ABORTED where the same name has registered again, with
-	// RESOURCE_EXHAUSTED where it does not take what it is told or there are too many plugins, and with UNAVAILABLE where the agent ends. Connect
+	// RESOURCE_EXHAUSTED where it does not read what the agent sends or there are too many plugins, and with UNAVAILABLE where the agent ends. Connect
 	// again then: endpoints stay as they are meanwhile.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromPlugin, FromAgent], error)
 }
@@ -67,7 +67,7 @@ type Endpoints_ConnectClient = grpc.BidiStreamingClient[FromPlugin, FromAgent]
 type EndpointsServer interface {
 	// Connect lasts as long as the plugin. The plugin registers first, and is answered by Registered; then both say what there is to say, in any order.
 	// It ends with INVALID_ARGUMENT where the plugin said what means nothing, with ABORTED where the same name has registered again, with
-	// RESOURCE_EXHAUSTED where it does not take what it is told or there are too many plugins, and with UNAVAILABLE where the agent ends. Connect
+	// RESOURCE_EXHAUSTED where it does not read what the agent sends or there are too many plugins, and with UNAVAILABLE where the agent ends. Connect
 	// again then: endpoints stay as they are meanwhile.
 	Connect(grpc.BidiStreamingServer[FromPlugin, FromAgent]) error
 	mustEmbedUnimplementedEndpointsServer()

@@ -57,7 +57,7 @@ var layers = map[string]int{
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
 	"internal/dataplane/classify": 2, "internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/tunnel": 3, "internal/dataplane/host": 3, "internal/dataplane/shape": 3, "internal/dataplane/proxy": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/controller": 3, "internal/relay": 3, "internal/relay/process": 6, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
-	"internal/dataplane": 4, "internal/status": 2, "internal/cni": 4, "internal/libnetwork": 4, "internal/attach": 5, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 5, "internal/tunneladdr": 5, "internal/kubemirror": 5,
+	"internal/dataplane": 4, "internal/status": 2, "internal/cni": 4, "internal/libnetwork": 5, "internal/attach": 5, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 5, "internal/tunneladdr": 5, "internal/kubemirror": 5,
 	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/simulate": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
 	"internal/orchestrator": 5, "internal/leader": 1, "internal/kubecontrollers": 6, "internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6, "internal/podtest": 6,
 	"cmd/twill": 7, "cmd/twill-cni": 7,

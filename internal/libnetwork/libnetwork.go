@@ -16,6 +16,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/twillnet/twill/internal/serve"
 )
 
 // Names of the drivers, which are those of their sockets.
@@ -63,9 +65,6 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := os.MkdirAll(p.networks.dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
-		return err
-	}
 	failed := make(chan error, 2)
 	for name, handler := range map[string]http.Handler{networkDriver: p.networkCalls(), ipamDriver: p.ipamCalls()} {
 		listener, err := listen(ctx, filepath.Join(cfg.Dir, name+".sock"))
@@ -94,14 +93,7 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("another plugin answers at %s: end it first", path)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	return l, os.Chmod(path, 0o600)
+	return serve.Listen(serve.At{Network: "unix", Address: path})
 }
 
 func (p *plugin) networkCalls() http.Handler {

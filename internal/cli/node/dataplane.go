@@ -23,8 +23,8 @@ func (c *command) dataplaneCmd() *cobra.Command {
 		Short: "Be the dataplane of an agent in another process",
 		Long: `Serves the protocol by which an agent has its host programmed by another process
 (api/dataplanepb, docs/remote-dataplane.md), and programs this host's kernel as the agent
-does by itself. The agent is told so by the settings useInternalDataplaneDriver: false
-and dataplaneDriver: unix:///PATH.
+does by itself. For the agent, set useInternalDataplaneDriver: false and
+dataplaneDriver: unix:///PATH.
 
 With --in-memory it programs nothing, and keeps in memory what the host should be: each
 commit is logged, and one that is out of order is refused with the reason. Whoever writes

@@ -32,11 +32,6 @@ type Session interface {
 	End()
 }
 
-// Judge is a Target that can say what would become of a packet.
-type Judge interface {
-	Judge(*pb.Packet) (*pb.Verdict, error)
-}
-
 // Server is the half of the protocol of a driver in Go. It serves one agent at a time: a new stream ends the one before it.
 type Server struct {
 	pb.UnimplementedDataplaneServer
@@ -63,14 +58,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	return ctx.Err()
-}
-
-// Judge implements the service.
-func (s *Server) Judge(_ context.Context, p *pb.Packet) (*pb.Verdict, error) {
-	if j, can := s.Target.(Judge); can {
-		return j.Judge(p)
-	}
-	return nil, status.Error(codes.Unimplemented, "this driver does not say what would become of a packet")
 }
 
 // Program implements the service.
@@ -170,6 +157,9 @@ func run(ctx context.Context, stream pb.Dataplane_ProgramServer, session Session
 		}
 		if err := send(&pb.FromDriver{Item: &pb.FromDriver_Committed{Committed: answer}}); err != nil {
 			return err
+		}
+		if err != nil {
+			return status.Error(codes.Aborted, err.Error())
 		}
 		b = intent.Batch{}
 	}

@@ -31,7 +31,7 @@ type Snapshot struct {
 }
 
 // Save writes all that one member has into a new file, which has its name only once it is complete and on the disk, and was read and found to be what the
-// member sent. Wrote is told how many bytes have come so far.
+// member sent. Wrote is called with how many bytes have come so far.
 func (a *Admin) Save(ctx context.Context, file string, wrote func(n int64)) (Snapshot, error) {
 	if _, err := os.Lstat(file); err == nil {
 		return Snapshot{}, fmt.Errorf("%s: %w; a backup is not overwritten", file, fs.ErrExist)
@@ -87,7 +87,7 @@ func (a *Admin) stream(ctx context.Context) (s *clientv3.SnapshotResponse, end f
 	return nil, nil, err
 }
 
-// counted tells how much was written.
+// counted calls wrote with how much was written.
 type counted struct {
 	w     io.Writer
 	n     int64
@@ -159,7 +159,7 @@ func verify(file string) (int64, error) {
 }
 
 // revisionBump is how far the revision of restored data is ahead of that of the backup: further than any cluster came since, so that no revision is
-// used for two states, and whoever watches from one of them is told that it is compacted, and lists again.
+// used for two states, and whoever watches from one of them gets the error that it is compacted, and lists again.
 const revisionBump = 1 << 30
 
 // Restored is a data directory that was made from a snapshot.

@@ -1,4 +1,4 @@
-// Package reference is a dataplane driver without a kernel: it keeps what a node should be in memory, and says what would become of a packet.
+// Package reference is a dataplane driver without a kernel: it keeps what a node should be in memory.
 //
 // In: an agent's stream of the protocol of api/dataplanepb. Out: its answers, as a driver must give them; a commit that is out of order is refused with the
 // reason. docs/remote-dataplane.md is the contract. Whoever writes a driver runs an agent against this one first, and then against theirs.
@@ -6,13 +6,10 @@ package reference
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 
-	pb "github.com/twillnet/twill/api/dataplanepb"
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/remote"
 	"github.com/twillnet/twill/internal/dataplane/sim"
@@ -77,19 +74,4 @@ func (n *Node) Dataplane() *sim.Dataplane {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.inForce
-}
-
-// Judge implements [remote.Judge]. Before the first commit nothing passes.
-func (n *Node) Judge(p *pb.Packet) (*pb.Verdict, error) {
-	src, e1 := netip.ParseAddr(p.GetSource())
-	dst, e2 := netip.ParseAddr(p.GetDestination())
-	if e1 != nil || e2 != nil || src.Is4() != dst.Is4() {
-		return nil, errors.New("source and destination are not two addresses of one family")
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return &pb.Verdict{Allowed: n.inForce != nil && n.inForce.Judge(sim.Packet{
-		In: p.GetInLink(), Out: p.GetOutLink(), Src: src, Dst: dst, Proto: uint8(p.GetProtocol()), SrcPort: uint16(p.GetSourcePort()), DstPort: uint16(p.GetDestinationPort()),
-		ICMPType: uint8(p.GetIcmpType()), ICMPCode: uint8(p.GetIcmpCode()),
-	}).Allowed}, nil
 }

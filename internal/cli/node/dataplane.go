@@ -62,5 +62,6 @@ Exit code: 0 asked to end, 1 something failed.`,
 	}
 	cmd.Flags().StringVar(&listen, "listen", "unix:///run/twill/dataplane.sock", "socket at which an agent reaches it: unix:///PATH")
 	cmd.Flags().BoolVar(&inMemory, "in-memory", false, "program nothing")
+	cmd.AddCommand(c.conformanceCmd())
 	return cmd
 }

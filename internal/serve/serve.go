@@ -16,7 +16,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -24,6 +26,7 @@ import (
 type At struct {
 	Network string // tcp or unix
 	Address string
+	Group   string // whose members may use a unix socket, besides root; empty: nobody
 	// Files of a TLS server; without a certificate it speaks plain HTTP. With a
 	// ClientCA, clients need a certificate that it signed.
 	CertFile, KeyFile, ClientCAFile string
@@ -159,7 +162,7 @@ func (s *Server) open(at At) (stop func(), where net.Addr, err error) {
 	}, l.Addr(), nil
 }
 
-// Listen opens what At says, without TLS: a socket is root's alone, and takes the place of one that a killed process left.
+// Listen opens what At says, without TLS: a socket is root's alone, or also a group's, and takes the place of one that a killed process left.
 func Listen(at At) (net.Listener, error) {
 	if at.Network != "unix" {
 		return net.Listen(at.Network, at.Address)
@@ -177,6 +180,9 @@ func Listen(at At) (net.Listener, error) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	err = os.Chmod(fresh, 0o600)
+	if err == nil && at.Group != "" {
+		err = giveTo(fresh, at.Group)
+	}
 	if err == nil {
 		err = os.Rename(fresh, at.Address)
 	}
@@ -184,7 +190,26 @@ func Listen(at At) (net.Listener, error) {
 		l.Close()
 		return nil, err
 	}
+	if at.Group != "" {
+		return l, nil // the mode of the socket is the guard
+	}
 	return rootOnly{l}, nil
+}
+
+// giveTo lets a group use a socket, too.
+func giveTo(path, group string) error {
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return err
+	}
+	id, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return fmt.Errorf("group %s: %w", group, err)
+	}
+	if err := os.Chown(path, -1, id); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o660)
 }
 
 func (at At) tls() (*tls.Config, error) {

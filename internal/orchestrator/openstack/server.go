@@ -1,0 +1,227 @@
+package openstack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/serve"
+)
+
+// Config configures the plugin.
+type Config struct {
+	Store  datastore.Store
+	Region string // of Neutron's servers, as openstackRegion of FelixConfiguration; empty: there is but one
+	Socket string // where the mechanism driver asks
+	Group  string // that may; empty: root alone
+	Log    *slog.Logger
+}
+
+// DefaultSocket is where the mechanism driver asks.
+const DefaultSocket = "/run/twill-openstack/plugin.sock"
+
+const (
+	writeTimeout = 30 * time.Second // for one object: Neutron's user waits
+	allTimeout   = 10 * time.Minute // for all
+	pollTimeout  = 30 * time.Second // without news
+	mostOfOne    = 1 << 20          // bytes of an object
+	mostOfAll    = 1 << 30          // bytes of all
+	mostBegun    = 4                // resyncs that have begun
+)
+
+type server struct {
+	writer
+	feedback *feedback
+
+	mu    sync.Mutex
+	begun map[string]snapshot // resyncs, by token
+	order []string
+}
+
+// Run serves the mechanism driver until the context ends.
+func Run(ctx context.Context, cfg Config) error {
+	r := region(cfg.Region)
+	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), begun: map[string]snapshot{}}
+	listener, err := listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	following, end := context.WithCancel(ctx)
+	defer end()
+	var all sync.WaitGroup
+	all.Go(func() { s.feedback.run(following, cfg.Store, cfg.Log) })
+	defer all.Wait()
+	defer end()
+	h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return following }}
+	defer h.Close()
+	failed := make(chan error, 1)
+	go func() { failed <- h.Serve(listener) }()
+	cfg.Log.Info("answers Neutron", "socket", cfg.Socket, "namespace", r.namespace())
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// listen takes the place of a plugin that is gone, and of no other.
+func listen(ctx context.Context, cfg Config) (net.Listener, error) {
+	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", cfg.Socket); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("another plugin answers at %s: end it first", cfg.Socket)
+	}
+	return serve.Listen(serve.At{Network: "unix", Address: cfg.Socket, Group: cfg.Group})
+}
+
+// answer is what a call returns, beside its code.
+type answer struct {
+	Problems []string `json:"problems,omitempty"` // what of the object has no effect
+	Error    string   `json:"error,omitempty"`
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /v1/ports/{id}", put(s, func(p *Port) *string { return &p.ID }, s.putPort))
+	mux.HandleFunc("DELETE /v1/ports/{id}", s.remove(s.deletePort))
+	mux.HandleFunc("PUT /v1/security-groups/{id}", put(s, func(g *SecurityGroup) *string { return &g.ID }, s.putGroup))
+	mux.HandleFunc("DELETE /v1/security-groups/{id}", s.remove(s.deleteGroup))
+	mux.HandleFunc("PUT /v1/subnets/{id}", put(s, func(n *Subnet) *string { return &n.ID }, func(ctx context.Context, n *Subnet) ([]string, error) { return nil, s.putSubnet(ctx, n) }))
+	mux.HandleFunc("DELETE /v1/subnets/{id}", s.remove(func(ctx context.Context, id string) error { return s.deleteKey(ctx, s.region.subnets()+id) }))
+	mux.HandleFunc("POST /v1/resync", s.begin)
+	mux.HandleFunc("PUT /v1/resync/{token}", s.finish)
+	mux.HandleFunc("GET /v1/feedback", s.news)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, http.StatusNotFound, answer{Error: r.Method + " " + r.URL.Path + ": there is no such call; the mechanism driver and this plugin are of different versions"})
+	})
+	return mux
+}
+
+func reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // who asked is gone
+}
+
+// done answers a call: an object that cannot be is the caller's fault, a datastore that does not take it is not.
+func (s *server) done(w http.ResponseWriter, r *http.Request, problems []string, err error) {
+	for _, p := range problems {
+		s.log.Warn("not all of it has an effect", "what", r.URL.Path, "problem", p)
+	}
+	switch {
+	case err == nil:
+		reply(w, http.StatusOK, answer{Problems: problems})
+	case unavailable(err):
+		s.log.Warn("the datastore did not take it", "what", r.URL.Path, "err", err)
+		reply(w, http.StatusServiceUnavailable, answer{Error: err.Error()})
+	default:
+		s.log.Warn("refused", "what", r.URL.Path, "err", err)
+		reply(w, http.StatusUnprocessableEntity, answer{Error: err.Error()})
+	}
+}
+
+// unavailable reports whether an error is one of the datastore, which may end by itself.
+func unavailable(err error) bool {
+	for _, of := range []error{datastore.ErrUnavailable, datastore.ErrFull, datastore.ErrUnauthorized, datastore.ErrConflict, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
+}
+
+// put is the call that writes an object.
+func put[T any](s *server, id func(*T) *string, write func(context.Context, *T) ([]string, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
+		defer cancel()
+		var object T
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostOfOne)).Decode(&object); err != nil {
+			reply(w, http.StatusBadRequest, answer{Error: "this is no object of Neutron's: " + err.Error()})
+			return
+		}
+		if have, want := *id(&object), r.PathValue("id"); have != want {
+			reply(w, http.StatusBadRequest, answer{Error: fmt.Sprintf("its id is %q, and the call is about %q", have, want)})
+			return
+		}
+		problems, err := write(ctx, &object)
+		s.done(w, r, problems, err)
+	}
+}
+
+// remove is the call that deletes an object.
+func (s *server) remove(do func(ctx context.Context, id string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
+		defer cancel()
+		s.done(w, r, nil, do(ctx, r.PathValue("id")))
+	}
+}
+
+// begin begins a resync: what is stored is read, and then Neutron's database is.
+func (s *server) begin(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
+	defer cancel()
+	was, err := s.snapshot(ctx)
+	if err != nil {
+		s.done(w, r, nil, err)
+		return
+	}
+	token := uuid.NewString()
+	s.mu.Lock()
+	s.begun[token] = was
+	if s.order = append(s.order, token); len(s.order) > mostBegun {
+		delete(s.begun, s.order[0])
+		s.order = s.order[1:]
+	}
+	s.mu.Unlock()
+	reply(w, http.StatusOK, map[string]string{"token": token})
+}
+
+// finish is the second half of a resync.
+func (s *server) finish(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), allTimeout)
+	defer cancel()
+	token := r.PathValue("token")
+	s.mu.Lock()
+	was, ok := s.begun[token]
+	delete(s.begun, token)
+	s.mu.Unlock()
+	if !ok {
+		reply(w, http.StatusConflict, answer{Error: "this resync is not known any more: begin again"})
+		return
+	}
+	var all State
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostOfAll)).Decode(&all); err != nil {
+		reply(w, http.StatusBadRequest, answer{Error: "this is not what Neutron has: " + err.Error()})
+		return
+	}
+	report, err := s.resync(ctx, was, &all)
+	for _, p := range report.Problems {
+		s.log.Warn("not all of it has an effect", "problem", p)
+	}
+	if err != nil {
+		s.done(w, r, nil, err)
+		return
+	}
+	s.log.Info("as Neutron's database says", "ports", report.Ports, "securityGroups", report.SecurityGroups, "subnets", report.Subnets, "deleted", report.Deleted)
+	reply(w, http.StatusOK, report)
+}
+
+// news answers once something has changed since epoch and at.
+func (s *server) news(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), pollTimeout)
+	defer cancel()
+	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64) // none: from the beginning
+	reply(w, http.StatusOK, s.feedback.since(ctx, r.URL.Query().Get("epoch"), at))
+}

@@ -1,0 +1,328 @@
+package openstack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/seedtest"
+)
+
+// plugin is one that runs, and a client of it.
+type plugin struct {
+	t     *testing.T
+	store datastore.Store
+	http  http.Client
+}
+
+func start(t *testing.T, store datastore.Store) *plugin {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, Config{Store: store, Socket: socket, Log: slog.New(slog.DiscardHandler)}) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	dial := func(ctx context.Context, _, _ string) (c net.Conn, err error) {
+		for ctx.Err() == nil {
+			if c, err = (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
+				break
+			}
+		}
+		return c, err
+	}
+	return &plugin{t, store, http.Client{Transport: &http.Transport{DialContext: dial}}}
+}
+
+// call makes a call, and returns its code and body.
+func (p *plugin) call(method, path, body string) (int, string) {
+	p.t.Helper()
+	r, err := http.NewRequestWithContext(p.t.Context(), method, "http://plugin"+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	answer, err := p.http.Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	got, err := io.ReadAll(answer.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return answer.StatusCode, string(got)
+}
+
+func (p *plugin) ok(method, path, body string) string {
+	p.t.Helper()
+	code, got := p.call(method, path, body)
+	if code != http.StatusOK {
+		p.t.Fatalf("%s %s: %d %s", method, path, code, got)
+	}
+	return got
+}
+
+// begin begins a resync, and returns how to end it.
+func (p *plugin) begin() (finish func(state string) Report) {
+	p.t.Helper()
+	var begun struct{ Token string }
+	if err := json.Unmarshal([]byte(p.ok("POST", "/v1/resync", "")), &begun); err != nil {
+		p.t.Fatal(err)
+	}
+	return func(state string) (r Report) {
+		p.t.Helper()
+		if err := json.Unmarshal([]byte(p.ok("PUT", "/v1/resync/"+begun.Token, state)), &r); err != nil {
+			p.t.Fatal(err)
+		}
+		return r
+	}
+}
+
+// holds checks what is stored: the last part of each key of a resource, and each key of a subnet.
+func (p *plugin) holds(when string, want ...string) {
+	p.t.Helper()
+	if d := cmp.Diff(want, keysOf(p.t, p.store)); d != "" {
+		p.t.Errorf("%s (-want +got):\n%s", when, d)
+	}
+}
+
+func keysOf(t *testing.T, store datastore.Store) (out []string) {
+	t.Helper()
+	all, err := store.List(t.Context(), api.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range all.Items {
+		key := u.Key[strings.LastIndexByte(u.Key, '/')+1:]
+		if strings.Contains(u.Key, "/clusterinformations/") {
+			continue
+		}
+		out = append(out, key)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func portOf(id, host string, revision int) string {
+	return fmt.Sprintf(`{"id": %q, "device_id": "vm", "device_owner": "compute:x", "binding:host_id": %q, "mac_address": "fa:16:3e:00:00:01",
+		"admin_state_up": true, "security_groups": ["g"], "fixed_ips": [{"ip_address": "10.65.0.5"}], "revision_number": %d}`, id, host, revision)
+}
+
+const (
+	groupG  = `{"id": "g", "security_group_rules": [{"id": "r", "direction": "egress", "ethertype": "IPv4"}]}`
+	subnetS = `{"id": "s", "cidr": "10.65.0.0/24", "enable_dhcp": true}`
+)
+
+// TestWhatNeutronDoesIsStored: object by object, as its servers hand them over.
+func TestWhatNeutronDoesIsStored(t *testing.T) {
+	p := start(t, memstore.New())
+	others := api.Update{Key: api.KeyPrefix(api.KindNetworkPolicy, "openstack") + "own", Value: []byte(`{}`)}
+	if _, err := p.store.Create(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
+	p.ok("PUT", "/v1/security-groups/g", groupG)
+	p.ok("PUT", "/v1/subnets/s", subnetS)
+	p.ok("PUT", "/v1/ports/a", portOf("a", "h1", 2))
+	p.holds("made", "h1-openstack-vm-a", "ossg.default.g", "own", "s")
+	p.ok("PUT", "/v1/ports/a", portOf("a", "h2", 3))
+	p.holds("moved", "h2-openstack-vm-a", "ossg.default.g", "own", "s")
+	p.ok("PUT", "/v1/ports/a", portOf("a", "h1", 2)) // of a server that was slow
+	p.holds("after an older revision", "h2-openstack-vm-a", "ossg.default.g", "own", "s")
+
+	if got := p.ok("PUT", "/v1/ports/a", strings.Replace(portOf("a", "h2", 4), `"admin_state_up": true`, `"admin_state_up": false`, 1)); !strings.Contains(got, "admin_state_up") {
+		t.Errorf("a port that is down: %s", got)
+	}
+	p.holds("administratively down", "ossg.default.g", "own", "s")
+	p.ok("PUT", "/v1/ports/a", strings.Replace(portOf("a", "h2", 5), `["g"]`, `[]`, 1))
+	u, err := p.store.Get(t.Context(), api.KeyPrefix(api.KindWorkloadEndpoint, "openstack")+"h2-openstack-vm-a")
+	if err != nil || bytes.Contains(u.Value, []byte("sg.projectcalico.org")) {
+		t.Errorf("a port without a security group is %s, %v", u.Value, err)
+	}
+	for _, c := range []struct {
+		path, body string
+		code       int
+	}{
+		{"/v1/ports/b", portOf("a", "h1", 9), http.StatusBadRequest},
+		{"/v1/ports/b", `[`, http.StatusBadRequest},
+		{"/v1/ports/b", strings.Replace(portOf("b", "h1", 9), "10.65.0.5", "10.65", 1), http.StatusUnprocessableEntity},
+		{"/v1/ports/b", strings.Replace(portOf("b", "h1", 9), "fa:16:3e:00:00:01", "fa", 1), http.StatusUnprocessableEntity},
+		{"/v1/routers/b", `{}`, http.StatusNotFound},
+		{"/v1/resync/x", `{}`, http.StatusConflict},
+	} {
+		if code, got := p.call("PUT", c.path, c.body); code != c.code || !strings.Contains(got, "error") {
+			t.Errorf("PUT %s %s: %d %s, want %d", c.path, c.body, code, got, c.code)
+		}
+	}
+	for range 2 { // what is gone already is no error
+		p.ok("DELETE", "/v1/ports/a", "")
+		p.ok("DELETE", "/v1/subnets/s", "")
+		p.ok("DELETE", "/v1/security-groups/g", "")
+	}
+	p.holds("deleted", "own")
+}
+
+// TestALostDatastoreIsRebuilt: by a resync, which takes away what Neutron has no more, and nothing that came meanwhile.
+func TestALostDatastoreIsRebuilt(t *testing.T) {
+	p := start(t, memstore.New())
+	state := func(ports ...string) string {
+		return fmt.Sprintf(`{"security_groups": [%s], "subnets": [%s], "ports": [%s]}`, groupG, subnetS, strings.Join(ports, ","))
+	}
+	if r := p.begin()(state(portOf("a", "h1", 1))); r.Ports != 1 || r.SecurityGroups != 1 || r.Subnets != 1 || r.Deleted != 0 || len(r.Problems) != 0 {
+		t.Errorf("rebuilt: %+v", r)
+	}
+	p.holds("rebuilt", "h1-openstack-vm-a", "ossg.default.g", "s")
+
+	finish := p.begin()
+	p.ok("PUT", "/v1/ports/b", portOf("b", "h1", 1))
+	p.ok("PUT", "/v1/ports/a", portOf("a", "h1", 5))
+	if r := finish(state()); r.Deleted != 0 { // it was read before a changed, and has neither
+		t.Errorf("what came meanwhile: %+v", r)
+	}
+	p.holds("after what came meanwhile", "h1-openstack-vm-a", "h1-openstack-vm-b", "ossg.default.g", "s")
+
+	broken := strings.Replace(portOf("b", "h1", 9), "10.65.0.5", "10.65", 1)
+	if r := p.begin()(state(broken)); r.Deleted != 1 || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "port b") {
+		t.Errorf("a port that cannot be read: %+v", r)
+	}
+	p.holds("a port that cannot be read stays as it was", "h1-openstack-vm-b", "ossg.default.g", "s")
+	if r := p.begin()(`{}`); r.Deleted != 3 {
+		t.Errorf("all gone: %+v", r)
+	}
+	p.holds("all gone")
+}
+
+// TestAnyServersSameEnd: several of Neutron's servers write at once, late and in any order, and resync in between: after the last
+// resync the datastore holds what Neutron has.
+func TestAnyServersSameEnd(t *testing.T) {
+	random := rand.New(rand.NewPCG(seedtest.New(t), 0))
+	store := memstore.New()
+	servers := []*plugin{start(t, store), start(t, store)}
+	ports, revision := map[string]string{}, 0
+	state := func() string {
+		all := []string{}
+		for _, p := range ports {
+			all = append(all, p)
+		}
+		return `{"ports": [` + strings.Join(all, ",") + `]}`
+	}
+	var late []func()
+	for range 200 {
+		s, id := servers[random.IntN(2)], string(rune('a'+random.IntN(6)))
+		switch random.IntN(6) {
+		case 0:
+			delete(ports, id)
+			late = append(late, func() { s.ok("DELETE", "/v1/ports/"+id, "") })
+		case 1:
+			finish, was := s.begin(), state()
+			late = append(late, func() { finish(was) })
+		case 2:
+			random.Shuffle(len(late), func(i, j int) { late[i], late[j] = late[j], late[i] })
+			for _, do := range late {
+				do()
+			}
+			late = nil
+		default:
+			revision++
+			ports[id] = portOf(id, fmt.Sprint("h", random.IntN(3)), revision)
+			p := ports[id]
+			late = append(late, func() { s.ok("PUT", "/v1/ports/"+id, p) })
+		}
+		if len(late) > 3 { // a server keeps that many resyncs
+			late[0]()
+			late = late[1:]
+		}
+	}
+	for _, do := range late {
+		do()
+	}
+	want := []string{}
+	for id, p := range ports {
+		var port Port
+		if err := json.Unmarshal([]byte(p), &port); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, port.Host+"-openstack-vm-"+id)
+	}
+	slices.Sort(want)
+	servers[0].begin()(state())
+	if d := cmp.Diff(want, append([]string{}, keysOf(t, store)...)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestNeutronHearsWhatAgentsReport: of ports and agents, what has changed since it asked last.
+func TestNeutronHearsWhatAgentsReport(t *testing.T) {
+	p := start(t, memstore.New())
+	endpoint := "/calico/felix/v2/no-region/host/h1/workload/openstack/openstack%2Fvm/endpoint/a"
+	put := func(key, value string) {
+		t.Helper()
+		_ = p.store.Delete(t.Context(), key, api.Revision{})
+		if value != "" {
+			if _, err := p.store.Create(t.Context(), api.Update{Key: key, Value: []byte(value)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var at News
+	next := func(want PortState) {
+		t.Helper()
+		for {
+			at = ask(p, at.Epoch, at.At)
+			if i := slices.IndexFunc(at.Ports, func(s PortState) bool { return s == want }); i >= 0 {
+				return
+			}
+		}
+	}
+	put(endpoint, `{"status": "down", "reason": "the interface is down"}`)
+	next(PortState{ID: "a", Host: "h1", Status: "down", Reason: "the interface is down"})
+	put(endpoint, `{"status": "up"}`)
+	next(PortState{ID: "a", Host: "h1", Status: "up"})
+	put(endpoint, `nonsense`)
+	next(PortState{ID: "a", Host: "h1", Status: "error", Reason: "the report of its agent cannot be read"})
+	put(endpoint, "")
+	next(PortState{ID: "a", Host: "h1", Status: "down"})
+
+	for _, c := range []struct {
+		value string
+		want  AgentState
+	}{{`{"first_update": true, "version": "v1"}`, AgentState{Host: "h1", Alive: true, Started: true, Version: "v1"}}, {"", AgentState{Host: "h1"}}} {
+		put("/calico/felix/v2/no-region/host/h1/status", c.value)
+		for {
+			at = ask(p, at.Epoch, at.At)
+			if slices.Contains(at.Agents, c.want) {
+				break
+			}
+		}
+	}
+	if all := ask(p, "another", 99); len(all.Ports) != 1 || len(all.Agents) != 1 {
+		t.Errorf("whoever knows nothing is given %+v", all)
+	}
+}
+
+func ask(p *plugin, epoch string, at uint64) (n News) {
+	p.t.Helper()
+	got := p.ok("GET", fmt.Sprintf("/v1/feedback?epoch=%s&at=%d", epoch, at), "")
+	if err := json.Unmarshal([]byte(got), &n); err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}

@@ -1,0 +1,245 @@
+package openstack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// writer brings into the datastore what Neutron has.
+type writer struct {
+	store  datastore.Store
+	region region
+	log    *slog.Logger
+}
+
+// prefixes are above all that is written, and above much that is others': see mine.
+func (w *writer) prefixes() (endpoints, policies string) {
+	return api.KeyPrefix(api.KindWorkloadEndpoint, w.region.namespace()), api.KeyPrefix(api.KindNetworkPolicy, w.region.namespace())
+}
+
+// mine reports whether a key is of Neutron's objects, and of which.
+func (w *writer) mine(key string) (kind, id string, ok bool) {
+	if id, ok = strings.CutPrefix(key, w.region.subnets()); ok {
+		return "subnet", id, true
+	}
+	ref, ok := api.ParseKey(key)
+	if !ok || ref.Namespace != w.region.namespace() {
+		return "", "", false
+	}
+	switch ref.Kind {
+	case api.KindNetworkPolicy:
+		id, ok = strings.CutPrefix(ref.Name, policyPrefix)
+		return "security group", id, ok
+	case api.KindWorkloadEndpoint:
+		parts, ok := api.ParseWorkloadEndpointName(ref.Name)
+		return "port", parts.Endpoint, ok && parts.Orchestrator == orchestrator
+	}
+	return "", "", false
+}
+
+// tries is how often a write is tried when others write the same.
+const tries = 10
+
+// again does something until nobody else was faster.
+func again(do func() error) (err error) {
+	for range tries {
+		if err = do(); !errors.Is(err, datastore.ErrConflict) && !errors.Is(err, datastore.ErrExists) && !errors.Is(err, datastore.ErrNotFound) {
+			return err
+		}
+	}
+	return fmt.Errorf("others write it all the time: %w", err)
+}
+
+// put writes a resource over whatever is stored, unless that is of a later revision of Neutron's object.
+func (w *writer) put(ctx context.Context, r api.Resource) error {
+	key, err := api.Key(r)
+	if err != nil {
+		return err
+	}
+	return again(func() error {
+		seen, err := w.get(ctx, key)
+		if err != nil {
+			return err
+		}
+		return w.over(ctx, seen, r)
+	})
+}
+
+// get is what is stored under a key; without a value, nothing is.
+func (w *writer) get(ctx context.Context, key string) (api.Update, error) {
+	u, err := w.store.Get(ctx, key)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return api.Update{Key: key}, nil
+	}
+	return u, err
+}
+
+// over writes a resource over what was seen, unless that is of a later revision.
+func (w *writer) over(ctx context.Context, seen api.Update, r api.Resource) error {
+	if errs := api.Validate(r); len(errs) > 0 {
+		return fmt.Errorf("%s: %w", api.RefOf(r), errs)
+	}
+	if revisionOf(seen) > number(r.Meta().Annotations[annotationRevision]) {
+		return nil
+	}
+	if seen.Value != nil && unreadable(seen) { // by somebody who is not the master
+		seen.Value = nil
+		if err := resources.DeleteSeen(ctx, w.store, seen); err != nil {
+			return err
+		}
+	}
+	done, err := resources.Over(ctx, w.store, seen, r)
+	if err == nil && done.What != "unchanged" {
+		w.log.Debug("as Neutron says", "did", done.What, "what", api.RefOf(r))
+	}
+	return err
+}
+
+// unreadable reports whether a stored resource is none, so that nothing can be put right in it.
+func unreadable(u api.Update) bool {
+	_, err := api.DecodeStored(u)
+	return err != nil
+}
+
+// revisionOf is the revision of Neutron's object that is stored; -1: it says none.
+func revisionOf(u api.Update) int64 {
+	if u.Value == nil {
+		return -1
+	}
+	st, err := api.DecodeStored(u)
+	if err != nil {
+		return -1
+	}
+	return number(st.Resource.Meta().Annotations[annotationRevision])
+}
+
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// putGroup writes the policy of a security group.
+func (w *writer) putGroup(ctx context.Context, g *SecurityGroup) (problems []string, err error) {
+	p, problems := w.region.policy(g)
+	return problems, w.put(ctx, p)
+}
+
+// putPort writes the endpoint of a port, after those that it no longer has: of another host, or another machine.
+func (w *writer) putPort(ctx context.Context, p *Port) (problems []string, err error) {
+	e, problems, err := w.region.endpoint(p)
+	if err != nil {
+		return problems, err
+	}
+	key := ""
+	if e != nil {
+		if key, err = api.Key(e); err != nil {
+			return problems, err
+		}
+	}
+	of, err := w.ofPort(ctx, p.ID)
+	if err != nil {
+		return problems, err
+	}
+	for _, u := range of {
+		if revisionOf(u) > p.Revision {
+			return problems, nil // somebody was faster
+		}
+	}
+	for _, u := range of {
+		if u.Key == key {
+			continue
+		}
+		if err := resources.DeleteSeen(ctx, w.store, u); err != nil {
+			return problems, err
+		}
+	}
+	if e == nil {
+		return problems, nil
+	}
+	return problems, w.put(ctx, e)
+}
+
+// ofPort are the endpoints that are stored of a port.
+func (w *writer) ofPort(ctx context.Context, id string) (out []api.Update, err error) {
+	endpoints, _ := w.prefixes()
+	all, err := w.store.List(ctx, endpoints)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range all.Items {
+		if kind, of, ok := w.mine(u.Key); ok && kind == "port" && of == id {
+			out = append(out, u)
+		}
+	}
+	return out, nil
+}
+
+// deletePort deletes the endpoints of a port.
+func (w *writer) deletePort(ctx context.Context, id string) error {
+	return again(func() error {
+		of, err := w.ofPort(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, u := range of {
+			if err := resources.DeleteSeen(ctx, w.store, u); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// deleteKey deletes what is stored under a key.
+func (w *writer) deleteKey(ctx context.Context, key string) error {
+	if err := w.store.Delete(ctx, key, api.Revision{}); !errors.Is(err, datastore.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// deleteGroup deletes the policy of a security group.
+func (w *writer) deleteGroup(ctx context.Context, id string) error {
+	_, policies := w.prefixes()
+	return w.deleteKey(ctx, policies+policyPrefix+id)
+}
+
+// putSubnet writes the key of a subnet, or deletes it, if its addresses are not served.
+func (w *writer) putSubnet(ctx context.Context, s *Subnet) error {
+	kv, err := w.region.subnet(s)
+	if err != nil {
+		return err
+	}
+	if kv.Value == nil {
+		return w.deleteKey(ctx, kv.Key)
+	}
+	return again(func() error {
+		seen, err := w.get(ctx, kv.Key)
+		if err != nil {
+			return err
+		}
+		return w.overKey(ctx, seen, kv)
+	})
+}
+
+func (w *writer) overKey(ctx context.Context, seen, kv api.Update) (err error) {
+	switch kv.Revision = seen.Revision; {
+	case seen.Value == nil:
+		_, err = w.store.Create(ctx, kv)
+	case !bytes.Equal(seen.Value, kv.Value):
+		_, err = w.store.Update(ctx, kv)
+	}
+	return err
+}

@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm docker image chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm docker openstack image chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -88,6 +88,9 @@ kube-test: deps build ## tests on such a cluster, which they start and take down
 docker: deps ## two hosts with Debian's dockerd, and our drivers for its networks (docs/docker.md)
 	@sh scripts/deps.sh dockerd docker-compose
 	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 10m -v -run TestDocker ./internal/lab
+
+openstack: deps build ## Debian's neutron-server with our mechanism driver, and a port's packets on two hosts (docs/openstack.md)
+	export OPENSTACK_ROOT=$$(sh scripts/openstack.sh) OPENSTACK_DRIVER=$(CURDIR)/openstack/networking_twill && bin/twill lab run testdata/openstack/neutron.txt
 
 CHAOS ?= 3m
 chaos: deps ## three hosts under traffic and random faults, for CHAOS; SEED=N replays, KINDS=a,b chooses (docs/chaos.md)

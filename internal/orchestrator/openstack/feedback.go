@@ -2,13 +2,12 @@ package openstack
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"log/slog"
 	"net/url"
 	"strings"
 	"sync"
-
-	"github.com/google/uuid"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -62,7 +61,7 @@ type feedback struct {
 }
 
 func newFeedback(r region) *feedback {
-	return &feedback{prefix: status.Prefix(string(r)), epoch: uuid.NewString(), ports: map[string]PortState{}, agents: map[string]AgentState{}, wake: make(chan struct{})}
+	return &feedback{prefix: status.Prefix(string(r)), epoch: rand.Text(), ports: map[string]PortState{}, agents: map[string]AgentState{}, wake: make(chan struct{})}
 }
 
 // run follows the datastore until the context ends.
@@ -84,7 +83,7 @@ func (f *feedback) take(us []api.Update, inSync bool) {
 		f.one(u)
 	}
 	if f.gone > mostGone {
-		f.epoch, f.gone = uuid.NewString(), 0
+		f.epoch, f.gone = rand.Text(), 0
 		for key, p := range f.ports {
 			if p.Status == "" {
 				delete(f.ports, key)

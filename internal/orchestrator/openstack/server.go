@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +12,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/serve"
@@ -177,7 +176,7 @@ func (s *server) begin(w http.ResponseWriter, r *http.Request) {
 		s.done(w, r, nil, err)
 		return
 	}
-	token := uuid.NewString()
+	token := rand.Text()
 	s.mu.Lock()
 	s.begun[token] = was
 	if s.order = append(s.order, token); len(s.order) > mostBegun {

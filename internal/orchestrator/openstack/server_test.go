@@ -269,8 +269,8 @@ func TestAnyServersSameEnd(t *testing.T) {
 	}
 }
 
-// TestNeutronHearsWhatAgentsReport: of ports and agents, what has changed since it asked last.
-func TestNeutronHearsWhatAgentsReport(t *testing.T) {
+// TestNeutronLearnsWhatAgentsReport: of ports and agents, what has changed since it asked last.
+func TestNeutronLearnsWhatAgentsReport(t *testing.T) {
 	p := start(t, memstore.New())
 	endpoint := "/calico/felix/v2/no-region/host/h1/workload/openstack/openstack%2Fvm/endpoint/a"
 	put := func(key, value string) {

@@ -1,0 +1,116 @@
+"""The mechanism driver. It reads each object that has changed from Neutron's database, and hands it over."""
+
+import queue
+import threading
+import time
+
+from neutron_lib.api.definitions import portbindings
+from neutron_lib.callbacks import events
+from neutron_lib.callbacks import registry
+from neutron_lib.callbacks import resources
+from neutron_lib.plugins.ml2 import api
+from oslo_config import cfg
+from oslo_log import log
+
+from networking_twill import client
+from networking_twill import objects
+from networking_twill import worker
+
+LOG = log.getLogger(__name__)
+
+cfg.CONF.register_opts([
+    cfg.StrOpt("socket", default="/run/twill-openstack/plugin.sock",
+               help="Where `twill openstack-plugin` answers."),
+    cfg.IntOpt("resync_interval_secs", default=60, min=0,
+               help="How often all of Neutron's database is handed over; 0: at the start alone."),
+    cfg.IntOpt("retry_secs", default=2, min=1,
+               help="After how long an object is handed over again that the plugin did not take."),
+], "twill")
+
+
+class TwillMechanismDriver(api.MechanismDriver):
+    """Binds ports to taps on hosts whose agent lives, and hands over what changes.
+
+    Nothing that fails here fails a user's request: Neutron's database is the master. An object that could not be handed
+    over is tried again until it is, and a port does not become ACTIVE before.
+    """
+
+    def initialize(self):
+        self._later = queue.Queue()  # (when, kind, id)
+        self._retrying = None
+        for event in (events.AFTER_CREATE, events.AFTER_UPDATE, events.AFTER_DELETE):
+            registry.subscribe(self._group_changed, resources.SECURITY_GROUP, event)
+            registry.subscribe(self._rule_changed, resources.SECURITY_GROUP_RULE, event)
+            registry.subscribe(self._floating_changed, resources.FLOATING_IP, event)
+
+    def get_workers(self):
+        return [worker.Worker()]
+
+    def bind_port(self, context):
+        if context.current[portbindings.VNIC_TYPE] != portbindings.VNIC_NORMAL:
+            return
+        if not any(a["alive"] for a in context.host_agents(worker.AGENT_TYPE)):
+            LOG.warning("port %s: no agent of Twill lives on host %s", context.current["id"], context.host)
+            return
+        for segment in context.segments_to_bind:
+            if segment[api.NETWORK_TYPE] in ("local", "flat"):
+                context.set_binding(segment[api.ID], portbindings.VIF_TYPE_TAP, {portbindings.CAP_PORT_FILTER: True})
+                return
+
+    def create_port_postcommit(self, context):
+        self._hand_over(objects.PORTS, context.current["id"])
+
+    update_port_postcommit = delete_port_postcommit = create_port_postcommit
+
+    def create_subnet_postcommit(self, context):
+        self._hand_over(objects.SUBNETS, context.current["id"])
+
+    update_subnet_postcommit = delete_subnet_postcommit = create_subnet_postcommit
+
+    def _group_changed(self, resource, event, trigger, payload=None):
+        self._hand_over(objects.GROUPS, payload.resource_id)
+
+    def _rule_changed(self, resource, event, trigger, payload=None):
+        group = payload.metadata.get("security_group_id")
+        if not group and payload.states and payload.states[0]:
+            group = payload.states[0]["security_group_id"]
+        if group:
+            self._hand_over(objects.GROUPS, group)
+
+    def _floating_changed(self, resource, event, trigger, payload=None):
+        for state in payload.states or ():
+            if state and state.get("port_id"):
+                self._hand_over(objects.PORTS, state["port_id"])
+
+    def _hand_over(self, kind, id):
+        """Has the plugin know of an object as the database has it now."""
+        try:
+            self._now(kind, id)
+        except Exception as e:  # whatever it is, the user's request is done
+            LOG.warning("%s %s is handed over later: %s", kind, id, e)
+            self._retry(kind, id)
+
+    def _now(self, kind, id):
+        url, found = "/v1/%s/%s" % (kind, id), objects.Reader().one(kind, id)
+        try:
+            if found is None:
+                answer = client.call(cfg.CONF.twill.socket, "DELETE", url)
+            else:
+                answer = client.call(cfg.CONF.twill.socket, "PUT", url, found)
+        except client.Refused as e:
+            LOG.error("%s %s: %s", kind, id, e)  # it would be refused again
+            return
+        for problem in answer.get("problems", ()):
+            LOG.warning("%s %s: %s", kind, id, problem)
+
+    def _retry(self, kind, id):
+        self._later.put((time.monotonic() + cfg.CONF.twill.retry_secs, kind, id))
+        if self._retrying is None:  # Neutron forks: a thread begun before would not be in the child
+            self._retrying = threading.Thread(target=self._retry_all, daemon=True)
+            self._retrying.start()
+
+    def _retry_all(self):
+        while True:
+            when, kind, id = self._later.get()
+            time.sleep(max(0, when - time.monotonic()))
+            self._hand_over(kind, id)

@@ -1,0 +1,96 @@
+"""The process of neutron-server that hands over all of the database, and has Neutron know what agents report."""
+
+import datetime
+import threading
+import time
+
+from neutron_lib import constants
+from neutron_lib import worker
+from neutron_lib.plugins import directory
+from oslo_config import cfg
+from oslo_log import log
+
+from networking_twill import client
+from networking_twill import objects
+
+LOG = log.getLogger(__name__)
+
+# AGENT_TYPE is what upstream's driver calls the agent of a host: scripts and dashboards look for it.
+AGENT_TYPE = "Calico per-host agent (felix)"
+
+STATUS = {"up": constants.PORT_STATUS_ACTIVE, "down": constants.PORT_STATUS_DOWN, "error": constants.PORT_STATUS_ERROR}
+
+ALL_TIMEOUT = 600  # seconds for all of the database
+
+
+class Worker(worker.BaseWorker):
+    """One for each neutron-server. Several servers may have one at the same time."""
+
+    def __init__(self):
+        super().__init__(worker_process_count=1, desc="twill")
+
+    def start(self):
+        super().start(desc="twill")
+        for do in (self._resync, self._feedback):
+            threading.Thread(target=self._forever, args=(do,), daemon=True).start()
+
+    def stop(self):
+        pass  # its threads end with the process
+
+    def wait(self):
+        while True:
+            time.sleep(3600)
+
+    def reset(self):
+        pass
+
+    def _forever(self, do):
+        while True:
+            try:
+                do()
+            except client.Failed as e:
+                LOG.warning("%s; trying again", e)
+            except Exception:  # such as Neutron's database being away
+                LOG.exception("trying again")
+            time.sleep(cfg.CONF.twill.retry_secs)
+
+    def _resync(self):
+        while True:
+            token = client.call(cfg.CONF.twill.socket, "POST", "/v1/resync")["token"]
+            report = client.call(cfg.CONF.twill.socket, "PUT", "/v1/resync/" + token, objects.Reader().all(), ALL_TIMEOUT)
+            LOG.debug("handed over: %s", report)
+            if cfg.CONF.twill.resync_interval_secs == 0:
+                while True:
+                    time.sleep(3600)
+            time.sleep(cfg.CONF.twill.resync_interval_secs)
+
+    def _feedback(self):
+        epoch, at = "", 0
+        while True:
+            news = client.call(cfg.CONF.twill.socket, "GET", "/v1/feedback?epoch=%s&at=%d" % (epoch, at))
+            plugin, context = directory.get_plugin(), objects.admin()
+            for agent in news["agents"]:
+                if agent["alive"]:  # one that is not is found by Neutron itself, by its silence
+                    self._agent(plugin, context, agent)
+            for port in news["ports"]:
+                self._port(plugin, context, port)
+            epoch, at = news["epoch"], news["at"]
+
+    def _agent(self, plugin, context, agent):
+        state = {"agent_type": AGENT_TYPE, "binary": "calico-felix", "host": agent["host"], "topic": "N/A",
+                 "configurations": {"version": agent.get("version", "")}}
+        if agent.get("started"):
+            state["start_flag"] = True
+        plugin.create_or_update_agent(context, state, datetime.datetime.utcnow())
+
+    def _port(self, plugin, context, port):
+        """A port's status is that of the host where it is bound: of another, which it has left, nothing counts."""
+        found = objects.Reader().one(objects.PORTS, port["id"])
+        if found is None or found["binding:host_id"] != port["host"]:
+            return
+        status = STATUS.get(port["status"], constants.PORT_STATUS_ERROR)
+        if found["status"] == status:
+            return
+        if port.get("reason"):
+            LOG.warning("port %s on %s is %s: %s", port["id"], port["host"], status, port["reason"])
+        plugin.update_port_status(context, port["id"], status, port["host"])

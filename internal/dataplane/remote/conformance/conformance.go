@@ -93,17 +93,25 @@ func (s *suite) try(ctx context.Context, c aCase) error {
 	own, cancel := context.WithTimeout(ctx, s.cfg.Patience)
 	defer cancel()
 	if err := c.run(own, s); err != nil {
+		fresh, cancel := context.WithTimeout(ctx, s.cfg.Patience)
+		defer cancel()
+		_ = s.empty(fresh) // whether it can be or not, the reason is that of the case
 		return err
 	}
-	t, err := s.begin(own)
-	if err == nil {
-		defer t.cut()
-		err = t.accepted()
-	}
-	if err != nil {
+	if err := s.empty(own); err != nil {
 		return fmt.Errorf("afterwards a new stream is not served: %w", err)
 	}
 	return nil
+}
+
+// empty has the driver have nothing in force, by a stream of its own.
+func (s *suite) empty(ctx context.Context) error {
+	t, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.cut()
+	return t.accepted()
 }
 
 func hello(version uint32) *pb.ToDriver {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -290,4 +291,22 @@ var faults = map[string]fault{
 	"nonsense": {want: "calls in force", got: dropped(func(m *pb.ToDriver) bool {
 		return m.GetHello() == nil && m.GetCommit() == nil && remote.Add(&intent.Batch{}, m) != nil
 	})},
+}
+
+// TestAFailedCaseLeavesNothing: what a case had in force when it failed goes by one more commit, that of nothing.
+func TestAFailedCaseLeavesNothing(t *testing.T) {
+	c := cases[len(cases)-1]
+	commits := func(run func(*suite) error) int {
+		var n atomic.Int32
+		node := &reference.Node{Committed: func(string, intent.Batch) { n.Add(1) }}
+		s := &suite{Config{Address: serve(t, &faulty{fault: faults[c.name], right: &remote.Server{Name: "reference", Target: node}}), Patience: time.Minute}}
+		if err := run(s); err == nil {
+			t.Error("it did not fail")
+		}
+		return int(n.Load())
+	}
+	alone := commits(func(s *suite) error { return c.run(t.Context(), s) })
+	if tried := commits(func(s *suite) error { return s.try(t.Context(), c) }); tried != alone+1 {
+		t.Errorf("%d commits, and %d of the case alone", tried, alone)
+	}
 }

@@ -52,7 +52,11 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 	if err := s.allowed(ctx); err != nil {
 		return nil, err
 	}
-	var out []Result
+	return s.all(ctx, cases)
+}
+
+// all runs cases in their order. Each begins with an empty commit, which takes away what the one before had in force when it failed.
+func (s *suite) all(ctx context.Context, cases []aCase) (out []Result, err error) {
 	for _, c := range cases {
 		r := Result{Case: c.name, About: c.about, OK: true}
 		if err := s.try(ctx, c); err != nil {
@@ -62,6 +66,11 @@ func Run(ctx context.Context, cfg Config) ([]Result, error) {
 			return out, ctx.Err()
 		}
 		out = append(out, r)
+	}
+	if !out[len(out)-1].OK {
+		ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
+		defer cancel()
+		_ = s.empty(ctx) // whether it can be or not, the reason is that of the case
 	}
 	return out, nil
 }
@@ -93,9 +102,6 @@ func (s *suite) try(ctx context.Context, c aCase) error {
 	own, cancel := context.WithTimeout(ctx, s.cfg.Patience)
 	defer cancel()
 	if err := c.run(own, s); err != nil {
-		fresh, cancel := context.WithTimeout(ctx, s.cfg.Patience)
-		defer cancel()
-		_ = s.empty(fresh) // whether it can be or not, the reason is that of the case
 		return err
 	}
 	if err := s.empty(own); err != nil {

@@ -296,17 +296,23 @@ var faults = map[string]fault{
 // TestAFailedCaseLeavesNothing: what a case had in force when it failed goes by one more commit, that of nothing.
 func TestAFailedCaseLeavesNothing(t *testing.T) {
 	c := cases[len(cases)-1]
-	commits := func(run func(*suite) error) int {
+	commits := func(run func(*suite)) int {
 		var n atomic.Int32
 		node := &reference.Node{Committed: func(string, intent.Batch) { n.Add(1) }}
-		s := &suite{Config{Address: serve(t, &faulty{fault: faults[c.name], right: &remote.Server{Name: "reference", Target: node}}), Patience: time.Minute}}
-		if err := run(s); err == nil {
-			t.Error("it did not fail")
-		}
+		run(&suite{Config{Address: serve(t, &faulty{fault: faults[c.name], right: &remote.Server{Name: "reference", Target: node}}), Patience: time.Minute}})
 		return int(n.Load())
 	}
-	alone := commits(func(s *suite) error { return c.run(t.Context(), s) })
-	if tried := commits(func(s *suite) error { return s.try(t.Context(), c) }); tried != alone+1 {
-		t.Errorf("%d commits, and %d of the case alone", tried, alone)
+	alone := commits(func(s *suite) {
+		if err := c.run(t.Context(), s); err == nil {
+			t.Error("it did not fail")
+		}
+	})
+	all := commits(func(s *suite) {
+		if r, err := s.all(t.Context(), []aCase{c}); err != nil || r[0].OK {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	if all != alone+1 {
+		t.Errorf("%d commits, and %d of the case alone", all, alone)
 	}
 }

@@ -32,7 +32,10 @@ func (s *suite) dial(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	// gRPC would give the driver's end the deadline, which may end the stream there a moment before it ends here.
+	outer := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(outer))
+	context.AfterFunc(outer, cancel)
 	rpc, err := pb.NewDataplaneClient(conn).Program(ctx)
 	if err != nil {
 		cancel()

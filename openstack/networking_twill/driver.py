@@ -36,7 +36,8 @@ class TwillMechanismDriver(api.MechanismDriver):
     """
 
     def initialize(self):
-        self._later = queue.Queue()  # (when, kind, id)
+        self._later = queue.Queue()  # (when, kind, id), each object once
+        self._waiting = set()  # what is in it
         self._retrying = None
         for event in (events.AFTER_CREATE, events.AFTER_UPDATE, events.AFTER_DELETE):
             registry.subscribe(self._group_changed, resources.SECURITY_GROUP, event)
@@ -104,6 +105,9 @@ class TwillMechanismDriver(api.MechanismDriver):
             LOG.warning("%s %s: %s", kind, id, problem)
 
     def _retry(self, kind, id):
+        if (kind, id) in self._waiting:
+            return
+        self._waiting.add((kind, id))
         self._later.put((time.monotonic() + cfg.CONF.twill.retry_secs, kind, id))
         if self._retrying is None:  # Neutron forks: a thread begun before would not be in the child
             self._retrying = threading.Thread(target=self._retry_all, daemon=True)
@@ -113,4 +117,5 @@ class TwillMechanismDriver(api.MechanismDriver):
         while True:
             when, kind, id = self._later.get()
             time.sleep(max(0, when - time.monotonic()))
+            self._waiting.discard((kind, id))  # before it is read: a change from now on is handed over by itself, or waits again
             self._hand_over(kind, id)

@@ -50,26 +50,21 @@ class Reader:
     def port(self, port, floating=None):
         """A port with its gateways, the names of its groups and network, and its floating addresses."""
         for ip in port["fixed_ips"]:
-            ip["gateway_ip"] = self._gateway(ip["subnet_id"]) or ""
-        port["security_group_names"] = {id: self._group(id) for id in port["security_groups"]}
-        port["network_name"] = self._network(port["network_id"])
+            ip["gateway_ip"] = self._of(self.gateways, self.plugin.get_subnet, ip["subnet_id"], "gateway_ip") or ""
+        port["security_group_names"] = {
+            id: self._of(self.groups, self.plugin.get_security_group, id, "name") for id in port["security_groups"]}
+        port["network_name"] = self._of(self.networks, self.plugin.get_network, port["network_id"], "name")
         port["floating_ips"] = self._floating(port["id"]) if floating is None else floating.get(port["id"], [])
         return port
 
-    def _gateway(self, id):
-        if id not in self.gateways:
-            self.gateways[id] = self.plugin.get_subnet(self.context, id)["gateway_ip"]
-        return self.gateways[id]
-
-    def _group(self, id):
-        if id not in self.groups:
-            self.groups[id] = self.plugin.get_security_group(self.context, id)["name"]
-        return self.groups[id]
-
-    def _network(self, id):
-        if id not in self.networks:
-            self.networks[id] = self.plugin.get_network(self.context, id)["name"]
-        return self.networks[id]
+    def _of(self, known, get, id, field):
+        """A field of something that a port names; None: that was deleted since the port was read, which does not delete the port."""
+        if id not in known:
+            try:
+                known[id] = get(self.context, id)[field]
+            except exceptions.NotFound:
+                known[id] = None
+        return known[id]
 
     def _floating(self, port):
         l3 = directory.get_plugin(constants.L3)

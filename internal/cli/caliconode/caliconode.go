@@ -6,6 +6,7 @@
 package caliconode
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -40,6 +41,9 @@ func Called(argv0 string) bool {
 
 // FelixConfig is the file of settings that upstream's agent reads.
 var FelixConfig = "/etc/calico/felix.cfg"
+
+// ConfdDir is where upstream's confd looks for templates, unless -confd-confdir says where.
+var ConfdDir = "/etc/calico/confd"
 
 // Twill runs one of twill's own commands, or calicoctl's, and returns its exit code.
 type Twill func(ctx context.Context, e *conn.Env, args []string) int
@@ -270,11 +274,13 @@ func (c *command) confd(ctx context.Context, f flags) int {
 	if *f.keep {
 		args = append(args, "--keep-stage-file")
 	}
-	if dir := *f.confDir; dir != "" {
+	dir := *f.confDir
+	if dir != "" {
 		args = append(args, "--output="+filepath.Join(dir, "config", "bird.cfg"))
-		if own, _ := filepath.Glob(filepath.Join(dir, "conf.d", "*.toml")); len(own) > 0 {
-			fmt.Fprintf(c.Err, "warning: %s: templates have no effect; BIRD's configuration is of the resources alone\n", filepath.Join(dir, "conf.d"))
-		}
+	}
+	templates := filepath.Join(cmp.Or(dir, ConfdDir), "conf.d")
+	if own, _ := filepath.Glob(filepath.Join(templates, "*.toml")); len(own) > 0 {
+		fmt.Fprintf(c.Err, "warning: %s: templates have no effect; BIRD's configuration is of the resources alone\n", templates)
 	}
 	return c.daemon(ctx, "confd", args...)
 }

@@ -3,6 +3,7 @@ package caliconode
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -98,9 +99,32 @@ func alone(t *testing.T) {
 	clitest.NothingSet(t)
 	t.Setenv("TWILL_BGP_SOCKET", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("NODENAME", "h1")
-	was, wasFile := node.DataDir, FelixConfig
-	t.Cleanup(func() { node.DataDir, FelixConfig = was, wasFile })
-	node.DataDir, FelixConfig = t.TempDir(), filepath.Join(t.TempDir(), "none")
+	was, wasFile, wasDir := node.DataDir, FelixConfig, ConfdDir
+	t.Cleanup(func() { node.DataDir, FelixConfig, ConfdDir = was, wasFile, wasDir })
+	node.DataDir, FelixConfig, ConfdDir = t.TempDir(), filepath.Join(t.TempDir(), "none"), t.TempDir()
+}
+
+// TestUsersTemplatesAreNotPassedOverInSilence: where upstream's confd looks for them, and where the argument says.
+func TestUsersTemplatesAreNotPassedOverInSilence(t *testing.T) {
+	alone(t)
+	other := t.TempDir()
+	warned := func(args ...string) bool {
+		t.Helper()
+		_, _, out := call(t.Context(), append([]string{"calico-node", "-confd"}, args...)...)
+		return strings.Contains(out, "templates have no effect")
+	}
+	if warned() || warned("-confd-confdir", other) {
+		t.Error("there are no templates, and a warning of them")
+	}
+	for _, dir := range []string{ConfdDir, other} {
+		file := filepath.Join(dir, "conf.d", "bird.toml")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("[template]\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !warned() || !warned("-confd-confdir", other) {
+		t.Error("templates have no effect, and nobody says so")
+	}
 }
 
 // TestProbesAskTheAgentAndTheSpeaker: 200 is 0, all else is 1, as kubelet wants it.

@@ -144,7 +144,9 @@ func (c *Conn) Dissolve(family Family, table string) error {
 	)
 }
 
-// each commits transactions one after another, until one fails.
+// each commits transactions one after another, until one fails. After each, no packet is left that passes the chains which were hooked
+// before it: one whose processor stood still, as that of a virtual machine does, would go on with those chains alone after their rules had
+// gone, and without the new ones.
 func (c *Conn) each(steps ...func(*Batch)) error {
 	for _, step := range steps {
 		b := NewBatch()
@@ -152,8 +154,16 @@ func (c *Conn) each(steps ...func(*Batch)) error {
 		if err := c.Commit(b); err != nil {
 			return err
 		}
+		gracePeriod()
 	}
 	return nil
+}
+
+// gracePeriod waits until all processors have done with what they did when it began: packets pass hooks within one read-side section of RCU
+// (nf_hook in include/linux/netfilter.h). It takes some 10 ms, and nothing if the kernel has no way to wait (nohz_full=): see membarrier(2).
+func gracePeriod() {
+	const global = 1                                          // MEMBARRIER_CMD_GLOBAL
+	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0) // whoever cannot wait goes on
 }
 
 // flushBaseChains removes the rules from the base chains of a table that has those of rs, so that none of its rules is evaluated.

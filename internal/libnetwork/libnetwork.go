@@ -9,9 +9,7 @@ package libnetwork
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -67,7 +65,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	failed := make(chan error, 2)
 	for name, handler := range map[string]http.Handler{networkDriver: p.networkCalls(), ipamDriver: p.ipamCalls()} {
-		listener, err := listen(ctx, filepath.Join(cfg.Dir, name+".sock"))
+		listener, err := serve.Replace(ctx, serve.At{Network: "unix", Address: filepath.Join(cfg.Dir, name+".sock")})
 		if err != nil {
 			return err
 		}
@@ -85,15 +83,6 @@ func Run(ctx context.Context, cfg Config) error {
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-// listen takes the place of a plugin that is gone, and of no other.
-func listen(ctx context.Context, path string) (net.Listener, error) {
-	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("another plugin answers at %s: end it first", path)
-	}
-	return serve.Listen(serve.At{Network: "unix", Address: path})
 }
 
 func (p *plugin) networkCalls() http.Handler {

@@ -26,7 +26,7 @@ import (
 type At struct {
 	Network string // tcp or unix
 	Address string
-	Group   string // whose members may use a unix socket, besides root; empty: nobody
+	Group   string // whose members may use a unix socket as root may, who then is not asked for again at each connection; empty: root alone may
 	// Files of a TLS server; without a certificate it speaks plain HTTP. With a
 	// ClientCA, clients need a certificate that it signed.
 	CertFile, KeyFile, ClientCAFile string
@@ -160,6 +160,15 @@ func (s *Server) open(at At) (stop func(), where net.Addr, err error) {
 		_ = server.Close()
 		_ = l.Close() // which Serve may not have told the server of yet
 	}, l.Addr(), nil
+}
+
+// Replace listens on a unix socket in place of a process that is gone, and of no other.
+func Replace(ctx context.Context, at At) (net.Listener, error) {
+	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", at.Address); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("another process answers at %s: end it first", at.Address)
+	}
+	return Listen(at)
 }
 
 // Listen opens what At says, without TLS: a socket is root's alone, or also a group's, and takes the place of one that a killed process left.

@@ -14,7 +14,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +103,49 @@ func TestASocketIsForRootAndTakesTheNameOver(t *testing.T) {
 	await(t, client("unix", path, nil), "http://x/", true)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket is %v, %v, want mode 0600", info.Mode(), err)
+	}
+}
+
+// TestASocketOfAGroup: its members may use it, and nobody else; a group that is not there is no reason to let others in.
+func TestASocketOfAGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	g, err := user.LookupGroupId(strconv.Itoa(os.Getgid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(At{Network: "unix", Address: path, Group: g.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o660 || int(info.Sys().(*syscall.Stat_t).Gid) != os.Getgid() {
+		t.Errorf("the socket is %v, %v, want mode 0660 of group %s", info, err, g.Name)
+	}
+	if l, err := Listen(At{Network: "unix", Address: path + "2", Group: "no such group"}); err == nil {
+		l.Close()
+		t.Error("a group that is not there is taken")
+	}
+	if _, err := os.Stat(path + "2"); err == nil {
+		t.Error("a socket for a group that is not there stays")
+	}
+}
+
+// TestReplace: a socket that a killed process left is replaced, and one at which somebody answers is not.
+func TestReplace(t *testing.T) {
+	at := At{Network: "unix", Address: filepath.Join(t.TempDir(), "s")}
+	for range 2 {
+		l, err := Replace(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, err := Replace(t.Context(), at); err == nil || !strings.Contains(err.Error(), "end it first") {
+			if err == nil {
+				other.Close()
+			}
+			t.Errorf("a second one at the same place: %v", err)
+		}
+		l.Close() // and its socket stays
 	}
 }
 

@@ -92,7 +92,19 @@ class TwillMechanismDriver(api.MechanismDriver):
             self._retry(kind, id)
 
     def _now(self, kind, id):
-        url, found = "/v1/%s/%s" % (kind, id), objects.Reader().one(kind, id)
+        """Hands it over until the database has it as it was handed over.
+
+        Another thread, or another server, may have handed over a later state meanwhile, of which nothing is stored that could show
+        that this one is older: that the port was deleted, say.
+        """
+        while True:
+            found = objects.Reader().one(kind, id)
+            self._call(kind, id, found)
+            if objects.revision(found) == objects.revision(objects.Reader().one(kind, id)):
+                return
+
+    def _call(self, kind, id, found):
+        url = "/v1/%s/%s" % (kind, id)
         try:
             if found is None:
                 answer = client.call(cfg.CONF.twill.socket, "DELETE", url)

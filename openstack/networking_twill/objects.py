@@ -13,6 +13,11 @@ def admin():
     return neutron_context.get_admin_context()
 
 
+def revision(found):
+    """Neutron's number of an object's state; None: there is no such object."""
+    return found and found.get("revision_number", 0)
+
+
 class Reader:
     """Reads objects. What many have is read once; make one for each use."""
 

@@ -28,6 +28,7 @@ class Worker(worker.BaseWorker):
 
     def __init__(self):
         super().__init__(worker_process_count=1, desc="twill")
+        self._ended = False  # before start: its launcher waits first
 
     def start(self):
         super().start(desc="twill")
@@ -35,11 +36,11 @@ class Worker(worker.BaseWorker):
             threading.Thread(target=self._forever, args=(do,), daemon=True).start()
 
     def stop(self):
-        pass  # its threads end with the process
+        self._ended = True  # its threads end with the process
 
     def wait(self):
-        while True:
-            time.sleep(3600)
+        while not self._ended:  # no lock: it would stand in the way of green threads
+            time.sleep(0.5)
 
     def reset(self):
         pass

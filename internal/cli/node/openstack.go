@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -52,6 +51,6 @@ openstack-region-REGION. Several neutron-servers may each have a plugin of their
 	f := cmd.Flags()
 	f.StringVar(&cfg.Socket, "socket", openstack.DefaultSocket, "where the mechanism driver asks")
 	f.StringVar(&cfg.Group, "socket-group", "", "whose members may ask, besides root, such as neutron")
-	f.StringVar(&cfg.Region, "region", cmp.Or(os.Getenv("FELIX_OPENSTACKREGION"), os.Getenv("FELIX_OpenStackRegion")), "of these neutron-servers, where regions share a datastore: openstackRegion of FelixConfiguration must be the same on its hosts (FELIX_OPENSTACKREGION)")
+	f.StringVar(&cfg.Region, "region", os.Getenv("FELIX_OPENSTACKREGION"), "of these neutron-servers, where regions share a datastore: openstackRegion of FelixConfiguration must be the same on its hosts (FELIX_OPENSTACKREGION)")
 	return cmd
 }

@@ -37,7 +37,7 @@ func TestATableIsReplacedUnderTraffic(t *testing.T) {
 	})
 	apply(t, h.d)
 	allowed, denied := h.send(t, "a", "b", true), h.send(t, "b", "a", false)
-	const often = 25
+	const often = 50
 	for range often {
 		for _, flags := range []nftables.TableFlags{ownedFlags, 0} {
 			until := allowed.sent.Load() + window // some before it, and some after

@@ -45,18 +45,21 @@ type server struct {
 	mu    sync.Mutex
 	begun map[string]snapshot // resyncs, by token
 	order []string
+	known map[string]bool // problems that the last resync had
 }
 
 // Run serves the mechanism driver until the context ends.
 func Run(ctx context.Context, cfg Config) error {
 	r := region(cfg.Region)
+	if err := r.check(); err != nil {
+		return err
+	}
 	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), begun: map[string]snapshot{}}
-	listener, err := listen(ctx, cfg)
+	listener, err := serve.Replace(ctx, serve.At{Network: "unix", Address: cfg.Socket, Group: cfg.Group})
 	if err != nil {
 		return err
 	}
 	following, end := context.WithCancel(ctx)
-	defer end()
 	var all sync.WaitGroup
 	all.Go(func() { s.feedback.run(following, cfg.Store, cfg.Log) })
 	defer all.Wait()
@@ -72,15 +75,6 @@ func Run(ctx context.Context, cfg Config) error {
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-// listen takes the place of a plugin that is gone, and of no other.
-func listen(ctx context.Context, cfg Config) (net.Listener, error) {
-	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", cfg.Socket); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("another plugin answers at %s: end it first", cfg.Socket)
-	}
-	return serve.Listen(serve.At{Network: "unix", Address: cfg.Socket, Group: cfg.Group})
 }
 
 // answer is what a call returns, beside its code.
@@ -99,7 +93,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("DELETE /v1/subnets/{id}", s.remove(func(ctx context.Context, id string) error { return s.deleteKey(ctx, s.region.subnets()+id) }))
 	mux.HandleFunc("POST /v1/resync", s.begin)
 	mux.HandleFunc("PUT /v1/resync/{token}", s.finish)
-	mux.HandleFunc("GET /v1/feedback", s.news)
+	mux.HandleFunc("GET /v1/feedback", s.feed)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, answer{Error: r.Method + " " + r.URL.Path + ": there is no such call; the mechanism driver and this plugin are of different versions"})
 	})
@@ -206,7 +200,7 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	report, err := s.resync(ctx, was, &all)
-	for _, p := range report.Problems {
+	for _, p := range s.news(report.Problems) {
 		s.log.Warn("not all of it has an effect", "problem", p)
 	}
 	if err != nil {
@@ -217,8 +211,23 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, report)
 }
 
-// news answers once something has changed since epoch and at.
-func (s *server) news(w http.ResponseWriter, r *http.Request) {
+// news are the problems that the resync before had not: each is logged once, as long as it stays.
+func (s *server) news(problems []string) (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := map[string]bool{}
+	for _, p := range problems {
+		if !s.known[p] && !now[p] {
+			out = append(out, p)
+		}
+		now[p] = true
+	}
+	s.known = now
+	return out
+}
+
+// feed answers once something has changed since epoch and at.
+func (s *server) feed(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pollTimeout)
 	defer cancel()
 	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64) // none: from the beginning

@@ -172,6 +172,17 @@ func TestWhatNeutronDoesIsStored(t *testing.T) {
 			t.Errorf("PUT %s %s: %d %s, want %d", c.path, c.body, code, got, c.code)
 		}
 	}
+	endpoint := api.KeyPrefix(api.KindWorkloadEndpoint, "openstack") + "h2-openstack-vm-a"
+	if err := p.store.Delete(t.Context(), endpoint, api.Revision{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.store.Create(t.Context(), api.Update{Key: endpoint, Value: []byte("no resource")}); err != nil {
+		t.Fatal(err)
+	}
+	p.ok("PUT", "/v1/ports/a", portOf("a", "h2", 5))
+	if u, err = p.store.Get(t.Context(), endpoint); err != nil || unreadable(u) {
+		t.Errorf("in place of what cannot be read: %s, %v", u.Value, err)
+	}
 	for range 2 { // what is gone already is no error
 		p.ok("DELETE", "/v1/ports/a", "")
 		p.ok("DELETE", "/v1/subnets/s", "")
@@ -315,6 +326,56 @@ func TestNeutronLearnsWhatAgentsReport(t *testing.T) {
 	}
 	if all := ask(p, "another", 99); len(all.Ports) != 1 || len(all.Agents) != 1 {
 		t.Errorf("whoever knows nothing is given %+v", all)
+	}
+}
+
+// TestReportsThatEndAreNotRememberedForEver: whoever asked before is given all once more, without them.
+func TestReportsThatEndAreNotRememberedForEver(t *testing.T) {
+	f := newFeedback("")
+	key := func(i int) string {
+		return fmt.Sprintf("%sh1/workload/openstack/openstack%%2Fvm/endpoint/%d", f.prefix, i)
+	}
+	var come, gone []api.Update
+	for i := range mostGone + 2 {
+		come = append(come, api.Update{Key: key(i), Value: []byte(`{"status": "up"}`)})
+		gone = append(gone, api.Update{Key: key(i)})
+	}
+	f.take(come, true)
+	before := f.since(t.Context(), "", 0)
+	f.take(gone[:mostGone], true)
+	if n := f.since(t.Context(), before.Epoch, before.At); n.Epoch != before.Epoch || len(n.Ports) != mostGone {
+		t.Fatalf("%d went: news of %d, and of another epoch: %t", mostGone, len(n.Ports), n.Epoch != before.Epoch)
+	}
+	f.take(gone[mostGone:mostGone+1], true)
+	n := f.since(t.Context(), before.Epoch, before.At)
+	if len(n.Ports) != 1 || n.Ports[0].Status != "up" || n.Epoch == before.Epoch {
+		t.Errorf("one more went: news of %d ports, and of another epoch: %t", len(n.Ports), n.Epoch != before.Epoch)
+	}
+}
+
+// TestAProblemThatStaysIsNewsOnce: all of the database comes each minute.
+func TestAProblemThatStaysIsNewsOnce(t *testing.T) {
+	var s server
+	for _, c := range []struct{ problems, want []string }{
+		{[]string{"a", "b", "a"}, []string{"a", "b"}},
+		{[]string{"b", "c"}, []string{"c"}},
+		{nil, nil},
+		{[]string{"b"}, []string{"b"}},
+	} {
+		if got := s.news(c.problems); !slices.Equal(got, c.want) {
+			t.Errorf("of %q news are %q, want %q", c.problems, got, c.want)
+		}
+	}
+}
+
+// TestARegionIsAName: which openstackRegion of hosts could be, too.
+func TestARegionIsAName(t *testing.T) {
+	err := Run(t.Context(), Config{Store: memstore.New(), Region: "New York", Socket: filepath.Join(t.TempDir(), "s"), Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "New York") {
+		t.Errorf("it runs: %v", err)
+	}
+	if err := region("paris").check(); err != nil {
+		t.Error(err)
 	}
 }
 

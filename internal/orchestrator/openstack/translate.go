@@ -41,6 +41,16 @@ func (r region) namespace() string {
 	return "openstack-region-" + string(r)
 }
 
+// check refuses a name that openstackRegion of FelixConfiguration could not be.
+func (r region) check() error {
+	f, _ := api.New(api.KindFelixConfiguration).(*api.FelixConfiguration)
+	f.Metadata.Name, f.Spec.OpenstackRegion = "default", string(r)
+	if errs := api.Validate(f); len(errs) > 0 {
+		return fmt.Errorf("region: %w", errs)
+	}
+	return nil
+}
+
 // subnets begins the keys of subnets, as upstream's DHCP agent reads them.
 func (r region) subnets() string {
 	if r == "" {
@@ -130,7 +140,7 @@ func prefixOf(text string) (netip.Prefix, error) {
 func labelsOf(p *Port) map[string]string {
 	out := map[string]string{}
 	for _, id := range p.SecurityGroups {
-		name := labelValue(p.GroupNames[id], maxLabel-len("openstack-"))
+		name := labelValue(p.GroupNames[id], maxLabel-len(labelGroupName))
 		out[labelGroup+id] = name
 		if name != "" {
 			out[labelGroupName+name] = id

@@ -64,6 +64,13 @@ func TestAPortBecomesAnEndpoint(t *testing.T) {
 	if errs := api.Validate(e); len(errs) > 0 {
 		t.Error(errs)
 	}
+	e, _, _ = region("").endpoint(port(t, `{"security_group_names": {"g1": "a name that is longer than labels are"}}`))
+	if _, ok := e.Metadata.Labels["sg-name.projectcalico.org/openstack-a_name_that_is_longer_than_"]; ok || e.Metadata.Labels["sg-name.projectcalico.org/openstack-a_name_that_is_longer_than"] != "g1" {
+		t.Errorf("a long name of a group: %v", e.Metadata.Labels)
+	}
+	if errs := api.Validate(e); len(errs) > 0 {
+		t.Error(errs)
+	}
 	if e, _, _ = region("paris").endpoint(port(t, `{}`)); e.Metadata.Namespace != "openstack-region-paris" {
 		t.Errorf("in a region its namespace is %s", e.Metadata.Namespace)
 	}

@@ -6,7 +6,8 @@
 //
 // The order, later ones win: defaults, file, environment, the
 // FelixConfiguration "default", those whose nodeSelector selects the node, the
-// newest first, and "node.<name>". In the environment TWILL_… wins over FELIX_…, and
+// newest first, and "node.<name>"; then those that are known without the datastore
+// and are to win over it ([Layer.Over]). In the environment TWILL_… wins over FELIX_…, and
 // that over the general names (NODENAME, DATASTORE_TYPE, ETCD_…).
 package config
 
@@ -200,6 +201,7 @@ type Problem struct {
 type Layer struct {
 	Name   string
 	Values map[string]string
+	Over   bool // it wins over the datastore, as upstream's file and environment do; among several such layers the order stays
 }
 
 // Resolver holds the layers. One goroutine may use it.
@@ -226,7 +228,16 @@ func (r *Resolver) SetLabels(labels map[string]string) { r.labels = labels }
 
 // Resolve works the settings out.
 func (r *Resolver) Resolve() Effective {
-	layers := append(append([]Layer(nil), r.local...), r.ofStore()...)
+	var under, over []Layer
+	for _, l := range r.local {
+		if l.Over {
+			over = append(over, l)
+		} else {
+			under = append(under, l)
+		}
+	}
+	stored := r.ofStore()
+	layers := slices.Concat(under, stored, over)
 	var out Effective
 	for i := range params {
 		p := &params[i]
@@ -236,7 +247,8 @@ func (r *Resolver) Resolve() Effective {
 		}
 		for n, l := range layers {
 			text, given := l.Values[p.Name]
-			if !given || p.Local && n >= len(r.local) {
+			fromStore := n >= len(under) && n < len(under)+len(stored)
+			if !given || p.Local && fromStore {
 				continue
 			}
 			if err := p.set(&out.Settings, text); err != nil {

@@ -23,6 +23,8 @@ or a bare number of seconds.
 A value that is wrong is reported (log, ` + "`twill config`" + `, ` + "`twill status`" + `) and passed over: the next source below counts.
 So it does for an empty one of those that are not in FelixConfiguration (` + "`NODENAME=`" + `), which is not reported.
 
+Under upstream's names (` + "`calico-node`, `calico-felix`" + `), or with ` + "`TWILL_SETTINGS_ORDER=local-last`" + `, file, environment and command line win over FelixConfigurations.
+
 ` + "`twill config`" + ` prints what is in effect on a node, and where each value came from.
 
 ## Live settings

@@ -59,6 +59,9 @@ func Run(ctx context.Context, e *conn.Env, twill, calicoctl Twill, args []string
 	if _, err := os.Stat(FelixConfig); err == nil && os.Getenv("TWILL_CONFIG") == "" {
 		_ = os.Setenv("TWILL_CONFIG", FelixConfig) // a name without = or NUL can be set
 	}
+	if os.Getenv(conn.OrderVariable) == "" {
+		_ = os.Setenv(conn.OrderVariable, conn.LocalLast) // as above
+	}
 	c := &command{e, twill, calicoctl}
 	idle, err := prepare()
 	if err != nil {

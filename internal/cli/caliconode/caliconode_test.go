@@ -17,6 +17,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/node"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/datastore/stores"
@@ -171,6 +172,44 @@ func TestFelixConfigIsReadUnderUpstreamsNames(t *testing.T) {
 	t.Setenv("TWILL_CONFIG", clitest.File(t, "own.conf", "healthHost = 127.0.0.8\n"))
 	if _, code, out := call(t.Context(), "calico-node", "-felix-live"); code != 1 || !strings.Contains(out, "127.0.0.8:9099") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// TestUnderUpstreamsNamesTheHostWinsOverTheDatastore, unless the variable says otherwise; under our own name it does not.
+func TestUnderUpstreamsNamesTheHostWinsOverTheDatastore(t *testing.T) {
+	alone(t)
+	for _, tt := range []struct {
+		program, order, want string
+	}{
+		{"calico-node -felix", "", "Accept"},
+		{"felix", "", "Accept"},
+		{"calico component felix", "", "Accept"},
+		{"calico-node -felix", conn.DatastoreLast, "Return"},
+		{"", "", "Return"},
+		{"", conn.LocalLast, "Accept"},
+	} {
+		t.Run(tt.program+" "+tt.order, func(t *testing.T) {
+			t.Setenv("FELIX_DEFAULTENDPOINTTOHOSTACTION", "Accept")
+			t.Setenv(conn.OrderVariable, tt.order)
+			if tt.program != "" {
+				call(t.Context(), strings.Fields(tt.program)...)
+			}
+			l, err := node.Local()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := config.New("h1", l.Layers...)
+			f := api.New(api.KindFelixConfiguration).(*api.FelixConfiguration)
+			f.Metadata.Name, f.Spec.DefaultEndpointToHostAction = "node.h1", "Return"
+			r.Set(f)
+			if got := r.Resolve().Settings.EndpointToHost; got != tt.want {
+				t.Errorf("in effect is %s, want %s", got, tt.want)
+			}
+		})
+	}
+	t.Setenv(conn.OrderVariable, "last")
+	if _, err := node.Local(); err == nil || !strings.Contains(err.Error(), "want local-last or datastore-last") {
+		t.Errorf("an order that is none: %v", err)
 	}
 }
 

@@ -42,7 +42,25 @@ func (l *Local) AddNodeFlags(cmd *cobra.Command) {
 	f.StringVar(&l.File, "config", "", "file of settings, lines of name = value (TWILL_CONFIG; default "+defaultConfigFile+", if it is there)")
 }
 
-// Read works out the local settings: defaults < file < environment < flags.
+// Values of the variable that says whether what is known without the datastore wins over it.
+const (
+	OrderVariable = "TWILL_SETTINGS_ORDER"
+	LocalLast     = "local-last"     // as upstream's
+	DatastoreLast = "datastore-last" // decision 003, and the default
+)
+
+func localWins() (bool, error) {
+	switch order := os.Getenv(OrderVariable); order {
+	case "", DatastoreLast:
+		return false, nil
+	case LocalLast:
+		return true, nil
+	default:
+		return false, fmt.Errorf("%s is %q: want %s or %s", OrderVariable, order, LocalLast, DatastoreLast)
+	}
+}
+
+// Read works out the local settings: defaults < file < environment < flags, and whether they win over the datastore.
 func (l *Local) Read() error {
 	if err := checkEnvironment(); err != nil {
 		return err
@@ -65,6 +83,11 @@ func (l *Local) Read() error {
 	if l.Node != "" {
 		flags.Values["nodeName"] = l.Node
 	}
+	over, err := localWins()
+	if err != nil {
+		return err
+	}
+	file.Over, env.Over, flags.Over = over, over, over
 	l.Layers = []config.Layer{file, env, flags}
 	e := config.New("", l.Layers...).Resolve()
 	l.Settings, l.Problems = e.Settings, append(append(inFile, inEnv...), e.Problems...)

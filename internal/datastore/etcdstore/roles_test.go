@@ -3,8 +3,11 @@ package etcdstore_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -31,6 +34,7 @@ import (
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
 	"github.com/twillnet/twill/internal/orchestrator/endpointapi"
+	"github.com/twillnet/twill/internal/orchestrator/openstack"
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/tunneladdr"
@@ -354,4 +358,71 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		t.Errorf("a dedicated reflector asks whether the store is there: %v", err)
 	}
 	unauthorized(t, "a reader writes status", as("reader").PutFor(ctx, status, time.Minute))
+}
+
+// TestTheRoleOfTheOpenStackPluginIsEnough: it writes and deletes all kinds of objects, resyncs, and reads what agents report, and may
+// write nothing else.
+func TestTheRoleOfTheOpenStackPluginIsEnough(t *testing.T) {
+	m, roles := started(t), guide(t)
+	users(t, admin(t, m.Endpoints()), map[string]grants{"agent": together(t, roles, "agent"), "openstack": together(t, roles, "openstack")})
+	ctx, end := context.WithCancel(t.Context())
+	as := func(user string) *etcdstore.Store {
+		return open(t, datastore.Config{Endpoints: m.Endpoints(), Username: user, Password: word(user)})
+	}
+	store, socket, ended := as("openstack"), filepath.Join(t.TempDir(), "s"), make(chan error, 1)
+	go func() {
+		ended <- openstack.Run(ctx, openstack.Config{Store: store, Socket: socket, Log: quiet})
+	}()
+	defer func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (c net.Conn, err error) {
+		for ctx.Err() == nil {
+			if c, err = (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
+				break
+			}
+		}
+		return c, err
+	}}}
+	call := func(method, path, body string) string {
+		t.Helper()
+		answer := must(client.Do(must(http.NewRequestWithContext(ctx, method, "http://plugin/v1/"+path, strings.NewReader(body)))(t)))(t)
+		defer answer.Body.Close()
+		got := string(must(io.ReadAll(answer.Body))(t))
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s %s: %s %s", method, path, answer.Status, got)
+		}
+		return got
+	}
+	const port = `{"id": "a", "device_id": "vm", "device_owner": "compute:x", "binding:host_id": "h1", "admin_state_up": true, "fixed_ips": [{"ip_address": "10.65.0.5"}]}`
+	objects := map[string]string{"security-groups/g": `{"id": "g"}`, "subnets/s": `{"id": "s", "cidr": "10.65.0.0/24", "enable_dhcp": true}`, "ports/a": port}
+	for path, object := range objects {
+		call("PUT", path, object)
+		call("DELETE", path, "")
+		call("PUT", path, object)
+	}
+	token := strings.Split(call("POST", "resync", ""), `"`)[3]
+	if got := call("PUT", "resync/"+token, `{}`); !strings.Contains(got, `"deleted":3`) {
+		t.Errorf("of three objects that Neutron has no more: %s", got)
+	}
+	report := api.Update{Key: api.Root + "felix/v2/no-region/host/h1/status", Value: []byte("{}")}
+	if err := as("agent").PutFor(ctx, report, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for epoch, at := "", "0"; ; {
+		got := call("GET", "feedback?epoch="+epoch+"&at="+at, "")
+		if strings.Contains(got, `"h1"`) {
+			break
+		}
+		news := regexp.MustCompile(`"epoch":"([^"]*)","at":([0-9]+)`).FindStringSubmatch(got)
+		if news == nil {
+			t.Fatalf("no news of an agent that reported, but %s", got)
+		}
+		epoch, at = news[1], news[2]
+	}
+	unauthorized(t, "the plugin writes a policy of others", datastore.Put(ctx, store, api.Update{Key: api.KeyPrefix(api.KindNetworkPolicy, "prod") + "a", Value: []byte("{}")}))
+	unauthorized(t, "the plugin writes a report of an agent", store.PutFor(ctx, report, time.Minute))
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strconv"
 	"strings"
 )
 
@@ -40,6 +41,13 @@ var ErrNoProgram = errors.New("the program is not installed")
 // rules, or all of the table, and ends without an error.
 var ErrNotIPTables = errors.New("iptables cannot read what somebody put there with nft")
 
+// ErrLocked: another program held the lock of the legacy backend for all the time that this one waits.
+var ErrLocked = errors.New("another program holds the lock of iptables (fuser /run/xtables.lock names it): let it end")
+
+// lockWait is how long to wait for that lock, in seconds. The wait is in the kernel (flock), so nothing asks in intervals, and who waits is next.
+// Backend nft has no lock: there the kernel refuses a transaction that another one came before, and the program repeats it.
+const lockWait = 10
+
 // Save is the text of all tables, as iptables-save prints it, if it is all there.
 func Save(ctx context.Context, b Backend, f Family) (string, error) {
 	out, err := run(ctx, b, f, "save", "")
@@ -52,9 +60,18 @@ func Save(ctx context.Context, b Backend, f Family) (string, error) {
 }
 
 // Restore applies text in the form of iptables-restore. Chains that it does not name stay as they are. Each table of the text
-// is changed in one step, one after the other; at the first that is refused it ends.
+// is changed in one step, one after the other; at the first that is refused it ends. It waits 10 s for another program that holds the
+// lock of the legacy backend, and then returns [ErrLocked], with nothing changed.
 func Restore(ctx context.Context, b Backend, f Family, text string) error {
-	_, err := run(ctx, b, f, "restore", text, "--noflush", "-w", "10")
+	return restore(ctx, b, f, text, lockWait)
+}
+
+// restore waits some seconds for the lock.
+func restore(ctx context.Context, b Backend, f Family, text string, wait int) error {
+	_, err := run(ctx, b, f, "restore", text, "--noflush", "-w", strconv.Itoa(wait))
+	if err != nil && strings.Contains(err.Error(), "holding the xtables lock") {
+		return fmt.Errorf("%w: %w", ErrLocked, err)
+	}
 	return err
 }
 

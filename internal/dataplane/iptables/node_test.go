@@ -14,7 +14,7 @@ import (
 )
 
 // nodeBatch is a node with all that guards ask for: workloads, one of them closed, a host endpoint at each stage and one for all others,
-// failsafe ports, and source NAT.
+// failsafe ports, tunnels of all kinds, floating addresses, and source NAT.
 func nodeBatch() intent.Batch {
 	early := intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "early"}
 	raw := intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "raw"}
@@ -22,8 +22,11 @@ func nodeBatch() intent.Batch {
 		return []intent.Tier{{Name: "default", Default: intent.Deny, Ingress: []intent.PolicyID{id}, Egress: []intent.PolicyID{id}}}
 	}
 	all := []intent.Rule{{Action: intent.Allow}}
+	floating := []intent.NAT{
+		{External: netip.MustParseAddr("198.51.100.9"), Internal: netip.MustParseAddr("10.65.0.5")}, {External: netip.MustParseAddr("2001:db8::9"), Internal: netip.MustParseAddr("fd65::5")},
+	}
 	return intent.Batch{
-		IPSets: []intent.IPSet{{ID: "s:frontend"}, {ID: intent.SetVXLANPeers}, {ID: "p:6:ssh:x", Kind: intent.SetPorts}},
+		IPSets: []intent.IPSet{{ID: "s:frontend"}, {ID: intent.SetVXLANPeers}, {ID: intent.SetIPIPPeers}, {ID: intent.SetWireGuardPeers}, {ID: "p:6:ssh:x", Kind: intent.SetPorts}},
 		Policies: []intent.Policy{
 			{ID: gnp, Ingress: []intent.Rule{
 				{Action: intent.Allow, Protocol: 6, Dst: intent.Peer{PortSets: []intent.SetID{"p:6:ssh:x"}}}, {Action: intent.Deny, Protocol: 6, Reject: true}, {Action: intent.Pass},
@@ -34,7 +37,7 @@ func nodeBatch() intent.Batch {
 			{ID: raw, Ingress: all, Egress: all},
 		},
 		Endpoints: []intent.Endpoint{
-			{ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Addrs: []netip.Addr{netip.MustParseAddr("10.65.0.5"), netip.MustParseAddr("fd65::5")}, QoS: intent.QoS{DSCP: 47}, Group: intent.GroupOf(intent.Stages{Normal: append(tier(gnp), tier(np)...)}, kns)},
+			{ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Addrs: []netip.Addr{netip.MustParseAddr("10.65.0.5"), netip.MustParseAddr("fd65::5")}, QoS: intent.QoS{DSCP: 47, In: intent.Limits{PacketRate: 100, PacketBurst: 5}, Out: intent.Limits{Connections: 9}}, NATs: floating, Group: intent.GroupOf(intent.Stages{Normal: append(tier(gnp), tier(np)...)}, kns)},
 			{ID: intent.EndpointID{Namespace: "prod", Name: "shut"}, Link: "tap9", Closed: "has no address"},
 			{ID: host, Link: "eth0", QoS: intent.QoS{DSCP: 11}, Group: intent.GroupOf(intent.Stages{Untracked: tier(raw), PreDNAT: tier(early), Forward: tier(gnp), Normal: tier(gnp)})},
 			{ID: intent.EndpointID{Kind: intent.Host, Name: "others"}, Link: "*", Group: intent.GroupOf(intent.Stages{Normal: tier(gnp)})},
@@ -45,7 +48,11 @@ func nodeBatch() intent.Batch {
 			Metadata:       netip.MustParseAddrPort("127.0.0.1:8775"),
 			FailsafeIn:     []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 17, Port: 68, Net: netip.MustParsePrefix("192.0.2.0/24")}},
 			FailsafeOut:    []intent.Failsafe{{Protocol: 17, Port: 53}},
-			Tunnels:        intent.Tunnels{{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}},
+			Tunnels: intent.Tunnels{
+				intent.VXLAN: {Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"},
+				intent.IPIP:  {Host: netip.MustParseAddr("192.0.2.1")}, intent.WireGuard: {Host: netip.MustParseAddr("192.0.2.1")},
+			},
+			WireGuard: intent.WireGuardSettings{Port: [2]uint16{51820, 51821}},
 			NAT: intent.NATOutgoing{
 				From: prefixes("10.65.0.0/16", "fd65::/64"), Pool: prefixes("10.65.0.0/16", "10.66.0.0/16", "fd65::/64"), Addr: netip.MustParseAddr("192.0.2.1"),
 				Ports: intent.PortRange{Min: 1024, Max: 2047}, Link: "eth*",

@@ -157,6 +157,15 @@ func goldenSteps() []struct {
 	open.Exclude, open.AllowInvalid, open.AllowIPIP, open.ReportAllowed, open.EndpointToHost, open.NAT = nil, true, true, true, intent.ToHostAccept, intent.NATOutgoing{}
 	carried := open
 	carried.Tunnels[intent.VXLAN], carried.VXLAN.Port = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}, 8472
+	every := carried
+	every.Tunnels[intent.IPIP], every.Tunnels[intent.WireGuard] = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1")}, intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1")}
+	every.WireGuard.Port = [2]uint16{51820, 51821}
+	peers := func(of intent.SetID) intent.IPSet {
+		return intent.IPSet{ID: of, Members: []intent.Member{member("198.51.100.2/32")}}
+	}
+	rich := wl("rich-0", "cali3")
+	rich.Addrs, rich.QoS.DSCP, rich.QoS.In, rich.QoS.Out = []netip.Addr{netip.MustParseAddr("10.65.0.9")}, 47, intent.Limits{PacketRate: 100, PacketBurst: 5}, intent.Limits{Connections: 9}
+	rich.NATs = []intent.NAT{{External: netip.MustParseAddr("198.51.100.9"), Internal: netip.MustParseAddr("10.65.0.9")}}
 	rival := wl("rival-0", "cali1")
 	intenttest.Profiles(&rival, intent.PolicyID{Kind: "Profile", Name: "kns.prod"})
 	staged := intent.PolicyID{Kind: "StagedNetworkPolicy", Namespace: "prod", Name: "later"}
@@ -186,8 +195,12 @@ func goldenSteps() []struct {
 		{name: "and is right again", batch: intent.Batch{IPSets: everything().IPSets}},
 		{name: "host endpoints go", batch: removed(all.ID, one.ID, shut.ID)},
 		{name: "a policy over its budget", batch: intent.Batch{Policies: []intent.Policy{huge("deny", 200*(maxPolicyRules+1))}}},
-		{name: "a tunnel", batch: intent.Batch{Host: &carried, IPSets: []intent.IPSet{{ID: intent.SetVXLANPeers, Members: []intent.Member{member("198.51.100.2/32")}}}}},
-		{name: "without it", batch: intent.Batch{Host: &open, Removed: []intent.Key{intent.SetVXLANPeers}}},
+		{name: "a tunnel", batch: intent.Batch{Host: &carried, IPSets: []intent.IPSet{peers(intent.SetVXLANPeers)}}},
+		{
+			name:  "tunnels of all kinds, and a floating address, a code point and limits",
+			batch: intent.Batch{Host: &every, IPSets: []intent.IPSet{peers(intent.SetIPIPPeers), peers(intent.SetWireGuardPeers)}, Endpoints: []intent.Endpoint{rich}},
+		},
+		{name: "without them", batch: intent.Batch{Host: &open, Removed: []intent.Key{intent.SetVXLANPeers, intent.SetIPIPPeers, intent.SetWireGuardPeers, rich.ID}}},
 		{name: "all goes", batch: removed(byAddr.ID, rival.ID, wl("web-0", "").ID, wl("shut-0", "").ID, missing.ID,
 			np("np-web"), np("np-b"), np("web"), np("raw"), np("deny"), np("nothing"),
 			intent.SetID("s:web"), intent.SetID("p:http"))},

@@ -26,7 +26,9 @@ type hostile struct {
 func hostileNetwork(t *testing.T, peers int) *hostile {
 	h, birds := network(t, 2)
 	birds[0].run(statics + speaks("twill", "local as 64512; direct;", "", ""))
-	sessions := []plan.Session{session("192.0.2.2", 64512)}
+	well := session("192.0.2.2", 64512)
+	well.Keepalive, well.Hold = 30*time.Second, 90*time.Second // a busy machine must not end what these tests see as undisturbed
+	sessions := []plan.Session{well}
 	addrs := make([]string, peers)
 	for i := range addrs {
 		addrs[i] = hostileAddr(i)

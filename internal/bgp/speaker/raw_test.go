@@ -39,7 +39,7 @@ func openFrom(id string, as uint32, capabilities ...byte) []byte {
 		capabilities = binary.BigEndian.AppendUint32(capabilities, as)
 	}
 	router := netip.MustParseAddr(id).As4()
-	body := append([]byte{4, byte(as >> 8), byte(as), 0, 90}, router[:]...)
+	body := append([]byte{4, byte(as >> 8), byte(as), 0, 0}, router[:]...) // a hold time of 0: nobody keeps it alive (RFC 4271, 4.2)
 	if len(capabilities) > 0 {
 		body = append(body, byte(len(capabilities)+2), 2, byte(len(capabilities)))
 	} else {

@@ -41,8 +41,9 @@ test: deps build ## everything, what waits most first; as root, so that kernel t
 agree: deps ## kernel, memory, verdict and world over many random worlds; prints the table
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'TestKernelAgrees|TestMemoryAgrees' -v ./internal/agreetest -worlds 500 -paths 100
 
+# SAMPLE=1, as CI has it: a fixed sample of what takes minutes.
 mutants: deps ## each listed fault must be seen by packets in a kernel, and one in what decides also without a kernel
-	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestEachMutantIsCaught ./internal/agreetest -mutants
+	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestEachMutantIsCaught ./internal/agreetest -mutants$(if $(SAMPLE), -every 3)
 
 conformance: deps build ## cyclonus' 230 cases: its judge, ours and real connections agree about each; what we print for Helm and Prometheus, by their own code
 	cd test/monitoring && go test -count=1 ./...
@@ -87,7 +88,7 @@ kube-test: deps build ## tests on such a cluster, which they start and take down
 
 docker: deps ## two hosts with Debian's dockerd, and our drivers for its networks (docs/docker.md)
 	@sh scripts/deps.sh dockerd docker-compose
-	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 10m -v -run TestDocker ./internal/lab
+	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 10m -v -run TestDocker ./internal/lab$(if $(SAMPLE), -compose 10)
 
 openstack: deps build ## Debian's neutron-server with our mechanism driver, and a port's packets on two hosts (docs/openstack.md)
 	export OPENSTACK_ROOT=$$(sh scripts/openstack.sh) OPENSTACK_DRIVER=$(CURDIR)/openstack/networking_twill && bin/twill lab run testdata/openstack/neutron.txt

@@ -3,6 +3,7 @@ package lab
 import (
 	"bufio"
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -182,7 +183,7 @@ func TestDockerdsContainers(t *testing.T) {
 		"labels":                        engineLabels,
 		"plugin and dockerd are killed": engineKilled,
 		"dockerd lost its data":         engineForgets,
-		"a compose file fifty times":    engineCompose,
+		"a compose file many times":     engineCompose,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var ours []*engine
@@ -334,6 +335,8 @@ func engineForgets(t *testing.T, all []*engine) {
 	e.docker("network", "rm", "front")
 }
 
+var composeTimes = flag.Int("compose", 50, "how many times TestDockerdsContainers takes a compose file up and down")
+
 // engineCompose takes the guide's file up and down, with images of the test's.
 func engineCompose(t *testing.T, all []*engine) {
 	e := all[0]
@@ -351,7 +354,7 @@ func engineCompose(t *testing.T, all []*engine) {
 			t.Fatalf("docker-compose %v: %v\n%s", args, err, out)
 		}
 	}
-	for range 50 {
+	for range *composeTimes {
 		compose("up", "-d")
 		await(t, "the client gets an answer", func() bool { return e.gets("guide_client_1", "10.66.0.7") == nil })
 		compose("down", "-t", "0")

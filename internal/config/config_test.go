@@ -36,7 +36,7 @@ func TestVariablesThatAreNoSettingsAreNotTakenForSome(t *testing.T) {
 	if l, problems := config.FromEnv([]string{"FELIX_IPINIPMTU=1400", "FELIX_IPINIPENABLED=false"}); len(problems) > 0 || l.Values["ipipMTU"] != "1400" || l.Values["ipipEnabled"] != "false" {
 		t.Errorf("%v, problems %v", l.Values, problems)
 	}
-	if _, problems := config.FromEnv([]string{"TWILL_SOCKET=/a", "TWILL_BGP=bird", "TWILL_BIRD_CONF=/b", "FELIX_CONFIG=/c"}); len(problems) > 0 {
+	if _, problems := config.FromEnv([]string{"TWILL_SOCKET=/a", "TWILL_BGP=bird", "TWILL_LOG_DIR=/d", "TWILL_BIRD_CONF=/b", "FELIX_CONFIG=/c"}); len(problems) > 0 {
 		t.Error(problems)
 	}
 	if _, problems := config.FromEnv([]string{"TWILL_BIRDS=x"}); len(problems) == 0 {

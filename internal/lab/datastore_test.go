@@ -100,8 +100,9 @@ func TestADefaultNodesDatastoreIsRootsAlone(t *testing.T) {
 // TestTheEnvironmentOfANodeIsWhatItBecomes: what calico/node's variables ask for is in the datastore, in the file of the node's
 // name and in the daemons' answers.
 func TestTheEnvironmentOfANodeIsWhatItBecomes(t *testing.T) {
+	logs := filepath.Join(t.TempDir(), "log")
 	h := newAloneHost(t, "ip link add eth0 type veth peer name up0 && ip addr add 192.0.2.5/24 dev eth0 && ip link set eth0 up && ip link set up0 up",
-		"IP=autodetect", "AS=64999", "CALICO_ROUTER_ID=10.0.0.9", "CALICO_IPV4POOL_CIDR=10.48.0.0/16", "CALICO_IPV4POOL_IPIP=CrossSubnet", "CALICO_IPV4POOL_NAT_OUTGOING=false",
+		"TWILL_LOG_DIR="+logs, "IP=autodetect", "AS=64999", "CALICO_ROUTER_ID=10.0.0.9", "CALICO_IPV4POOL_CIDR=10.48.0.0/16", "CALICO_IPV4POOL_IPIP=CrossSubnet", "CALICO_IPV4POOL_NAT_OUTGOING=false",
 		"CALICO_IPV6POOL_CIDR=fd48::/48", "CALICO_IPV6POOL_NAT_OUTGOING=true", "TWILL_LOG_FORMAT=json")
 	for what, want := range map[string]string{
 		"get node alone -o custom-columns=A:.spec.bgp.ipv4Address,B:.spec.bgp.asNumber":                      "192.0.2.5/24 64999",
@@ -119,11 +120,13 @@ func TestTheEnvironmentOfANodeIsWhatItBecomes(t *testing.T) {
 			return strings.Contains(strings.Join(strings.Fields(output), " "), want)
 		})
 	}
-	for _, line := range []string{`"msg":"agent runs"`, `"msg":"bgp runs"`} {
-		await(t, line+" in the log", func() bool {
-			text, err := os.ReadFile(h.log)
-			return err == nil && strings.Contains(string(text), line)
-		})
+	for daemon, line := range map[string]string{"agent": `"msg":"agent runs"`, "bgp": `"msg":"bgp runs"`, "node": `msg="child started" child=agent`} {
+		for _, file := range []string{h.log, filepath.Join(logs, daemon, "current")} {
+			await(t, line+" in "+file, func() bool {
+				text, err := os.ReadFile(file)
+				return err == nil && strings.Contains(string(text), line)
+			})
+		}
 	}
 	name, err := os.ReadFile(filepath.Join(h.dir, "nodename"))
 	if err != nil || strings.TrimSpace(string(name)) != "alone" {

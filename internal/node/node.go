@@ -39,6 +39,7 @@ type Config struct {
 	Signals  <-chan os.Signal
 	Stdout   io.Writer
 	Stderr   io.Writer
+	Files    *LogFiles // of what children write; nil: none
 	Log      *slog.Logger
 }
 
@@ -143,6 +144,10 @@ func (k *supervised) once(log *slog.Logger) (err error, stopped bool) {
 	cmd := exec.Command(k.cfg.Exe, k.child.Args...)
 	cmd.Env = append(os.Environ(), k.child.Env...)
 	cmd.Stdout, cmd.Stderr = k.cfg.Stdout, k.cfg.Stderr
+	if f := k.cfg.Files; f != nil {
+		cmd.Stdout, cmd.Stderr = f.Tee(k.child.Name, cmd.Stdout), f.Tee(k.child.Name, cmd.Stderr)
+		cmd.WaitDelay = k.cfg.Grace // whoever has the child's end of the pipe must not keep it from being started again
+	}
 	// The kernel sends Pdeathsig when the thread that forked ends, so that
 	// thread is kept until the child has ended.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: k.child.Quit, Setpgid: true}

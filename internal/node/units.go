@@ -73,6 +73,9 @@ func envText(lines []string) string {
 # IP_AUTODETECTION_METHOD=interface=bond0,eth.*
 # IP6=autodetect
 # IP6_AUTODETECTION_METHOD=cidr=2001:db8::/32
+
+# Files of what daemons write, besides the journal: NAME/current, ten old ones of 10 MB beside it.
+# TWILL_LOG_DIR=/var/log/twill
 `
 	if len(lines) > 0 {
 		text += "\n" + strings.Join(lines, "\n") + "\n"

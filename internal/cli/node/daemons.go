@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -47,6 +48,7 @@ hosts have thousands of routes.`,
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
   twill node --ip-autodetection-method interface=bond0 --ip6 autodetect
+  twill node --log-dir /var/log/twill           # with files, besides standard error
   DATASTORE_TYPE=kubernetes twill node          # a node of a Kubernetes cluster
   twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: console.NoArgs,
@@ -64,6 +66,7 @@ hosts have thousands of routes.`,
 	o.registration.AddFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
+	cmd.Flags().StringVar(&o.logDir, "log-dir", os.Getenv("TWILL_LOG_DIR"), "keep what each daemon writes in files here, too: NAME/current, ten old ones of 10 MB beside it; default: none (TWILL_LOG_DIR)")
 	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs, too; whoever reaches them needs no password")
 	return cmd
 }
@@ -75,6 +78,7 @@ type nodeOptions struct {
 	listen       []string // where our own etcd listens; empty: there is none
 	alone        bool     // our own etcd is for nobody but this host
 	addrs        addressing
+	logDir       string // of files with what daemons write; empty: none
 	registration bgp.Registration
 }
 
@@ -101,11 +105,30 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	if err := conn.KeepName(o.local.Dir, o.local.Node); err != nil {
 		return fmt.Errorf("write down this node's name: %w", err)
 	}
-	keeps.Node, keeps.Log = o.local.Node, c.Log()
+	log, files, err := c.logFiles(o.logDir)
+	if err != nil {
+		return err
+	}
+	if files != nil {
+		defer files.Close()
+	}
+	keeps.Node, keeps.Log = o.local.Node, log
 	fill := own || !o.reflector() // which has no need of it where it is another's
 	go node.Prepare(ctx, cfg, keeps, o.local.Settings.Relay, fill)
 	children := o.children(own, storeArgs(cfg))
-	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.Stdio.Out, Stderr: c.Stdio.Err, Log: c.Log()})
+	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.Stdio.Out, Stderr: c.Stdio.Err, Files: files, Log: log})
+}
+
+// logFiles are those of daemons, and the log of their supervisor, which has a file among them. Without a directory there are none.
+func (c *command) logFiles(dir string) (*slog.Logger, *node.LogFiles, error) {
+	if dir == "" {
+		return c.Log(), nil, nil
+	}
+	files, err := node.NewLogFiles(dir, c.Log())
+	if err != nil {
+		return nil, nil, fmt.Errorf("--log-dir: %w", err)
+	}
+	return slog.New(slog.NewTextHandler(files.Tee("node", c.Err), &slog.HandlerOptions{Level: &c.Level})), files, nil
 }
 
 // ownStore says whether the host has an etcd member of its own. If no datastore is named, that one is it, and it listens

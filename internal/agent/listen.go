@@ -96,6 +96,7 @@ func (d *handlers) listeners(cfg Config) listeners {
 		e.SetIndent("", "  ")
 		_ = e.Encode(d.watch.report()) // the reader has gone
 	})
+	answers.HandleFunc("GET /settings", localSettings(cfg))
 	numbers := http.NewServeMux()
 	numbers.Handle("GET /metrics", promhttp.HandlerFor(d.numbers(), promhttp.HandlerOpts{}))
 	all := http.NewServeMux()

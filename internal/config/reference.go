@@ -25,7 +25,8 @@ So it does for an empty one of those that are not in FelixConfiguration (` + "`N
 
 Under upstream's names (` + "`calico-node`, `calico-felix`" + `), or with ` + "`TWILL_SETTINGS_ORDER=local-last`" + `, file, environment and command line win over FelixConfigurations.
 
-` + "`twill config`" + ` prints what is in effect on a node, and where each value came from.
+` + "`twill config`" + ` prints what is in effect on a node, and where each value came from. On the node itself it asks the agent
+for what its file, environment and command line say, which a shell's environment need not.
 
 ## Live settings
 

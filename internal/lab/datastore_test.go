@@ -97,6 +97,42 @@ func TestADefaultNodesDatastoreIsRootsAlone(t *testing.T) {
 	}
 }
 
+// TestTheAgentIsAskedForItsSettings: what its environment says, which the shell of whoever asks does not have, and which wins.
+func TestTheAgentIsAskedForItsSettings(t *testing.T) {
+	h := newAloneHost(t, "true", "TWILL_BGP=off", "IP=none", "TWILL_SETTINGS_ORDER=local-last", "FELIX_DEFAULTENDPOINTTOHOSTACTION=Return", "FELIX_LOGFORMAT=xml")
+	file := filepath.Join(t.TempDir(), "felix.yaml")
+	must(t, os.WriteFile(file, []byte("apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {defaultEndpointToHostAction: Accept, logSeverityScreen: Debug}\n"), 0o600))
+	await(t, "a FelixConfiguration is stored", func() bool {
+		_, code := h.run(0, "apply", "-f", file)
+		return code == 0
+	})
+	h.extras = nil // those who ask now have none of it
+	line := func(args ...string) string {
+		output, _ := h.run(0, append([]string{"config"}, args...)...)
+		return strings.Join(strings.Fields(output), " ")
+	}
+	await(t, "the agent answers", func() bool { return strings.Contains(line(), "environment") })
+	for _, tt := range []struct{ args, want, not string }{
+		{"", "defaultEndpointToHostAction Return environment", "Accept"},
+		{"--node alone", "defaultEndpointToHostAction Return environment", "Accept"},
+		{"", "logSeverityScreen Debug", "logSeverityScreen Debug environment"},
+		{"", "1 settings were passed over: environment: logFormat is \"xml\"", "logFormat xml environment"},
+		{"--node other", "defaultEndpointToHostAction Accept", "Return"},
+		{"--as-started-here", "defaultEndpointToHostAction Accept", "Return"},
+	} {
+		if got := line(strings.Fields(tt.args)...); !strings.Contains(got, tt.want) || strings.Contains(got, tt.not) {
+			t.Errorf("twill config %s: want %q and not %q, got\n%s", tt.args, tt.want, tt.not, got)
+		}
+	}
+	await(t, "the kernel has what that agent wants", func() bool {
+		_, code := h.run(0, "verify")
+		return code == 0
+	})
+	if output, code := h.run(0, "verify", "--interface-prefix", "cali"); code == 0 { // flags of one's own: those of another agent
+		t.Errorf("verify with settings that are not the agent's sees no difference:\n%s", output)
+	}
+}
+
 // TestTheEnvironmentOfANodeIsWhatItBecomes: what calico/node's variables ask for is in the datastore, in the file of the node's
 // name and in the daemons' answers.
 func TestTheEnvironmentOfANodeIsWhatItBecomes(t *testing.T) {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/config"
@@ -20,22 +22,29 @@ import (
 func (c *command) configCmd() *cobra.Command {
 	var l conn.Local
 	var output console.Output
-	var all, offline bool
+	var all, offline, startedHere bool
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the settings of this node's agent, and where each comes from",
-		Long: `Print the settings that an agent has which is started here, in this
-environment, and where each comes from: the default, the file, the environment,
-the command line, or a FelixConfiguration. Later ones in this list win; of the
-FelixConfigurations "default" yields to those whose nodeSelector selects the
-node, and these to "node.<name>".
+		Long: `Print the settings of this host's agent, and where each comes from: the default,
+the file, the environment, the command line, or a FelixConfiguration. Later ones
+in this list win, unless the agent was called by one of upstream's names, or has
+TWILL_SETTINGS_ORDER=local-last; of the FelixConfigurations "default" yields to those
+whose nodeSelector selects the node, and these to "node.<name>".
+
+The agent that runs here is asked for its file, environment and command line. If none
+runs, or with --as-started-here, it is those of an agent that would be started here,
+in this environment.
 
 Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`,
-		Example: "  twill config                 # what differs from the defaults\n  twill config --all\n  twill config --node h1 -o yaml\n  twill config params          # what there is, as a page",
+		Example: "  twill config                 # what differs from the defaults\n  twill config --all\n  twill config --as-started-here   # what a restart in this environment would make of it\n  twill config --node h1 -o yaml\n  twill config params          # what there is, as a page",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := l.Read(); err != nil {
 				return err
+			}
+			if !startedHere {
+				c.TakeAgents(cmd, &l)
 			}
 			r := config.New(l.Node, l.Layers...)
 			var stored []api.Problem
@@ -52,12 +61,13 @@ Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`
 			if err := c.printConfig(e, all, output); err != nil {
 				return err
 			}
-			return wrongSettings(c.Stdio.Err, append(l.Problems, e.Problems...), stored)
+			return wrongSettings(c.Stdio.Err, l.Problems, e.Problems, stored)
 		},
 	}
 	l.AddFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "also print what has its default")
+	f.BoolVar(&startedHere, "as-started-here", false, "do not ask the agent that runs here")
 	f.BoolVar(&offline, "offline", false, "do not ask the datastore")
 	output.AddFlag(cmd)
 	cmd.AddCommand(&cobra.Command{
@@ -117,7 +127,7 @@ func (c *command) printConfig(e config.Effective, all bool, output console.Outpu
 		}
 		s := setting{v.Param.Name, v.Text, v.From}
 		if v.Param.Name == "etcdPassword" && v.Text != "" {
-			s.Value = "(hidden)"
+			s.Value = agent.Hidden
 		}
 		out = append(out, s)
 	}
@@ -137,9 +147,10 @@ func printSettings(w io.Writer, out []setting) error {
 }
 
 // wrongSettings is an error that lists what was passed over. What has no effect is only warned of, to w.
-func wrongSettings(w io.Writer, local []config.Problem, stored []api.Problem) error {
+func wrongSettings(w io.Writer, local, all []config.Problem, stored []api.Problem) error {
 	var lines []string
-	for _, p := range local {
+	local = slices.DeleteFunc(local, func(p config.Problem) bool { return slices.Contains(all, p) }) // what is wrong with a layer is found when all are read, too
+	for _, p := range append(local, all...) {
 		lines = append(lines, fmt.Sprintf("  %s: %s %s", p.From, p.Name, p.Reason))
 	}
 	for _, p := range stored {

@@ -51,6 +51,7 @@ func (c *command) verifyCmd() *cobra.Command {
 			if err := l.Read(); err != nil {
 				return err
 			}
+			c.TakeAgents(cmd, &l)
 			cfg := agent.Config{Node: l.Node, Local: l.Layers, Socket: conn.AgentSocket(), Log: c.Log()}
 			switch {
 			case cmd.Flags().Changed("explain"):

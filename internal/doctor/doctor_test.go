@@ -98,6 +98,9 @@ func TestEachFaultIsFound(t *testing.T) {
 		plant func(*Facts)
 		want  string // lines; each must be found, and nothing else
 	}{
+		{"a kernel without a tunnel that a pool wants", func(f *Facts) {
+			f.Kernel.Lacks, f.Tunnels = []Lack{{WireGuard, "wireguard", "x"}, {IPIP, "ipip", "add ip: operation not supported"}}, map[string][]string{IPIP: {"one", "two"}, VXLAN: {"three"}}
+		}, "kernel fail: Linux 6.1 makes no IPIP device, as pools want (one, two): add ip: operation not supported"},
 		{"no nf_tables", func(f *Facts) { f.Kernel.Err = "kernel does not support nftables" }, "kernel fail: Linux 6.1: kernel does not support nftables"},
 		{"connections nearly full", func(f *Facts) { f.Sysctl[conntrackCount] = "950" }, "conntrack warn: 950 of at most 1000 connections are tracked; beyond that, new ones are dropped"},
 		{"no connection tracking", func(f *Facts) { delete(f.Sysctl, conntrackMax) }, "conntrack warn: the kernel does not say how many connections it tracks"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/nodeaddr"
 )
 
@@ -19,6 +20,7 @@ type Facts struct {
 	BGP        BGP
 	Nodes      nodeaddr.Registry // addresses of all Nodes
 	Pools      []netip.Prefix
+	Tunnels    map[string][]string // kind of device that pools want → their names
 	Links      []Link
 	Duplicates []Duplicate // of this node's addresses on their links
 	Listeners  []Listener
@@ -36,6 +38,13 @@ type Facts struct {
 type Kernel struct {
 	Release string
 	Err     string // why the least table and a veth pair could not be made in a namespace of their own
+	Lacks   []Lack // of kinds of devices
+}
+
+// Lack is a kind of device that could not be made in a namespace of its own.
+type Lack struct {
+	Device, Module string // VXLAN, vxlan
+	Err            string
 }
 
 // Store is how the datastore answers.
@@ -225,3 +234,26 @@ func (c Chain) in() string {
 
 // Table is a table of nftables.
 type Table struct{ Family, Name string }
+
+// AddPool takes a pool of addresses, and what its mode needs of the kernel. Another update has no effect.
+func (f *Facts) AddPool(u api.Update) {
+	s, err := api.DecodeStored(u)
+	if err != nil {
+		return
+	}
+	pool, ok := s.Resource.(*api.IPPool)
+	if !ok {
+		return
+	}
+	if p, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil {
+		f.Pools = append(f.Pools, p.Masked())
+	}
+	if f.Tunnels == nil {
+		f.Tunnels = map[string][]string{}
+	}
+	for device, mode := range map[string]string{VXLAN: pool.Spec.VXLANMode, IPIP: pool.Spec.IPIPMode} {
+		if mode != "" && mode != "Never" {
+			f.Tunnels[device] = append(f.Tunnels[device], s.Ref.Name)
+		}
+	}
+}

@@ -15,8 +15,36 @@ func kernelHas(f *Facts) []Finding {
 		return one(Fail, "modprobe nf_tables nf_conntrack veth; if there are no such modules, take a kernel that has them (Debian 12's 6.1 has)",
 			"Linux %s: %s", f.Kernel.Release, f.Kernel.Err)
 	}
-	return one(OK, "", "Linux %s makes tables and veth pairs", f.Kernel.Release)
+	var out []Finding
+	can, cannot := []string{"tables", "veth pairs"}, []string{}
+	for _, device := range []string{VXLAN, IPIP, WireGuard} {
+		at := slices.IndexFunc(f.Kernel.Lacks, func(l Lack) bool { return l.Device == device })
+		if at < 0 {
+			can = append(can, device)
+			continue
+		}
+		cannot = append(cannot, device)
+		if pools, l := f.Tunnels[device], f.Kernel.Lacks[at]; len(pools) > 0 {
+			out = append(out, one(Fail, fmt.Sprintf("modprobe %s; if there is no such module, take a kernel that has it, or give the pools another mode", l.Module),
+				"Linux %s makes no %s device, as pools want (%s): %s", f.Kernel.Release, device, strings.Join(pools, ", "), l.Err)...)
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	found := "Linux " + f.Kernel.Release + " makes " + strings.Join(can, ", ")
+	if len(cannot) > 0 {
+		found += "; not " + strings.Join(cannot, ", ")
+	}
+	return one(OK, "", "%s", found)
 }
+
+// Kinds of devices that not each kernel has.
+const (
+	VXLAN     = "VXLAN"
+	IPIP      = "IPIP"
+	WireGuard = "WireGuard" // where the kernel has none, a process of the agent's may encrypt; check tunnels says if nothing does
+)
 
 const (
 	conntrackMax   = "netfilter/nf_conntrack_max"

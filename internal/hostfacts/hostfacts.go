@@ -67,24 +67,38 @@ func (h *Host) Close() {
 func Kernel(table func() error) doctor.Kernel {
 	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	k := doctor.Kernel{Release: strings.TrimSpace(string(release))}
-	if err := tryKernel(table); err != nil {
+	var err error
+	if k.Lacks, err = tryKernel(table); err != nil {
 		k.Err = err.Error()
 	}
 	return k
 }
 
-func tryKernel(table func() error) error {
+// tryKernel returns the kinds of devices that cannot be made, and why what every host needs cannot.
+func tryKernel(table func() error) (lacks []doctor.Lack, err error) {
 	ns, err := netns.New()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer ns.Close()
 	h, err := rtnl.OpenIn(ns)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer h.Close()
-	return errors.Join(h.AddVeth(rtnl.Veth{Name: "a", Peer: "b"}), ns.Do(table))
+	for _, d := range []struct {
+		device, module string
+		err            error
+	}{
+		{doctor.VXLAN, "vxlan", h.AddVXLAN(rtnl.VXLAN{Name: "vx", VNI: 1, Port: 4789, MAC: "66:00:00:00:00:01", MTU: 1400})},
+		{doctor.IPIP, "ipip", h.AddIPIP("ip")},
+		{doctor.WireGuard, "wireguard", h.AddWireGuard("wg")},
+	} {
+		if d.err != nil {
+			lacks = append(lacks, doctor.Lack{Device: d.device, Module: d.module, Err: d.err.Error()})
+		}
+	}
+	return lacks, errors.Join(h.AddVeth(rtnl.Veth{Name: "a", Peer: "b"}), ns.Do(table))
 }
 
 // Read fills in what the kernel says of the host. Names of workloads' interfaces begin with one of the prefixes.

@@ -171,7 +171,7 @@ func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.
 		for _, u := range snap.Items {
 			world.Update(u)
 			f.Nodes.Update(u)
-			addPool(f, u)
+			f.AddPool(u)
 		}
 	}
 	return world.Plan(f.Node)
@@ -192,18 +192,6 @@ func membersOf(ctx context.Context, s datastore.Store) (out []doctor.Member) {
 		out = append(out, member)
 	}
 	return out
-}
-
-func addPool(f *doctor.Facts, u api.Update) {
-	s, err := api.DecodeStored(u)
-	if err != nil {
-		return
-	}
-	if pool, ok := s.Resource.(*api.IPPool); ok {
-		if p, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil {
-			f.Pools = append(f.Pools, p.Masked())
-		}
-	}
 }
 
 func askAgent(ctx context.Context, socket string, f *doctor.Facts) {

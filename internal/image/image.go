@@ -8,6 +8,7 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
@@ -23,6 +24,7 @@ const authorities = "/etc/ssl/certs/ca-certificates.crt"
 
 // Config says what is in an image.
 type Config struct {
+	Registry      string // where others would pull it from; empty: localhost
 	Name, Version string // its name and tag
 	Arch          string // as Go calls it
 	Time          time.Time
@@ -33,7 +35,9 @@ type Config struct {
 }
 
 // Reference is the name under which containerd has the image once it is imported.
-func (c Config) Reference() string { return "localhost/" + c.Name + ":" + c.Version }
+func (c Config) Reference() string {
+	return cmp.Or(c.Registry, "localhost") + "/" + c.Name + ":" + c.Version
+}
 
 // Twill is the image of a binary: with the directories that it wants, the CA certificates of this machine, and twill-cni and cni, a
 // directory of other plugins, if these are beside it.

@@ -1,12 +1,13 @@
 // Package binaries builds Kubernetes' own programs for tests, once.
 //
-// In: the modules test/kube (an API server, its controllers, kubectl) and test/kubenode (what else a cluster runs), which pin their
-// version. Out: static programs in folders next to Go's build cache, which CI keeps between runs. A folder is named by what its
-// programs are made of, so that a change of it builds them again, and nothing else does.
+// In: the modules test/kube (an API server, its controllers, kubectl), test/kubenode (what else a cluster runs) and test/kubee2e (upstream's
+// tests on one), which pin their version. Out: static programs in folders next to Go's build cache, which CI keeps between runs. A folder
+// is named by what its programs are made of, so that a change of it builds them again, and nothing else does.
 package binaries
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -27,13 +28,19 @@ type Group struct {
 	module   string // its folder in the source
 	prefix   string // of the name of the folder that they are in
 	programs []string
-	builder  string // what builds them, for who lacks them
+	packages map[string]string // of programs that are no command of the module: their import paths, which are tools in its go.mod
+	builder  string            // what builds them, for who lacks them
 }
 
-// API is what tests on an API server need. Nodes is what a cluster has besides: no test of make kube-api waits until it is built.
+// API is what tests on an API server need. Nodes is what a cluster has besides: no test of make kube-api waits until it is built. E2E is
+// Kubernetes' own tests of NetworkPolicies, and the program of the image that their pods run.
 var (
 	API   = Group{module: "test/kube", programs: []string{"kube-apiserver", "kube-controller-manager", "kubectl"}, builder: "make kube-api"}
 	Nodes = Group{module: "test/kubenode", prefix: "nodes-", programs: []string{"kubelet", "kube-proxy", "kube-scheduler"}, builder: "make kube"}
+	E2E   = Group{
+		module: "test/kubee2e", prefix: "e2e-", programs: []string{"e2e", "agnhost"}, builder: "make kube-netpol",
+		packages: map[string]string{"agnhost": "k8s.io/kubernetes/test/images/agnhost"},
+	}
 )
 
 // ErrNotBuilt is that of programs which nobody has built yet.
@@ -41,7 +48,7 @@ var ErrNotBuilt = errors.New("the programs of Kubernetes are not built")
 
 const ours = "module github.com/twillnet/twill\n"
 
-var release = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
+var release = regexp.MustCompile(`(?m)^(?:\t|require )k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
 
 // Set is the programs of one version.
 type Set struct {
@@ -87,7 +94,9 @@ func (g Group) Find() (Set, error) {
 
 func (g Group) mains() (files []string) {
 	for _, p := range g.programs {
-		files = append(files, filepath.Join("cmd", p, "main.go"))
+		if g.packages[p] == "" {
+			files = append(files, filepath.Join("cmd", p, "main.go"))
+		}
 	}
 	return files
 }
@@ -163,7 +172,7 @@ func (s Set) Build(ctx context.Context, out io.Writer) error {
 
 func (s Set) build(ctx context.Context, out io.Writer, program, to string) error {
 	args := append([]string{"-n", "10", "go", "build"}, s.flags...)
-	cmd := exec.CommandContext(ctx, "nice", append(args, "-o", to, "./cmd/"+program)...)
+	cmd := exec.CommandContext(ctx, "nice", append(args, "-o", to, cmp.Or(s.group.packages[program], "./cmd/"+program))...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.source, out, out
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	begin := time.Now()

@@ -146,3 +146,30 @@ func TestWhatIsBuiltIsBuiltOnce(t *testing.T) {
 		t.Errorf("it leaves %v, error %v", left, err)
 	}
 }
+
+// TestAToolIsBuiltByItsPackage: a program that is no command of the module, but a tool of its go.mod.
+func TestAToolIsBuiltByItsPackage(t *testing.T) {
+	dir := source(t)
+	g := E2E
+	g.packages = map[string]string{"agnhost": "example.com/e2e/images/agnhost"}
+	for name, text := range map[string]string{
+		"go.mod": "module example.com/e2e\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.99.7\n\nreplace k8s.io/kubernetes => ./kubernetes\n", "kubernetes/go.mod": "module k8s.io/kubernetes\n", "go.sum": "",
+		"cmd/e2e/main.go":        "// " + dir + "\npackage main\n\nfunc main() { print(`e2e`) }\n",
+		"images/agnhost/main.go": "package main\n\nfunc main() { print(`agnhost`) }\n",
+	} {
+		write(t, filepath.Join(dir, g.module, name), text)
+	}
+	s, err := g.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(s.Dir) })
+	if err := s.Build(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range g.programs {
+		if got, err := exec.Command(s.Path(p)).CombinedOutput(); err != nil || string(got) != p {
+			t.Errorf("%s: %q, error %v", p, got, err)
+		}
+	}
+}

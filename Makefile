@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm docker openstack image chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm docker openstack image chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -85,6 +85,12 @@ kube-test: deps build ## tests on such a cluster, which they start and take down
 	@sh scripts/deps.sh containerd runc
 	go run ./hack/kube -nodes
 	$(CLUSTER) && REQUIRE_CLUSTER=1 go test -count=1 -timeout 20m -v ./internal/kubecluster
+
+FOCUS ?= sample
+kube-netpol: deps build ## Kubernetes' own tests of NetworkPolicies on such a cluster: a fixed part of them; FOCUS= all; FOCUS=REGEXP those
+	@sh scripts/deps.sh containerd runc
+	go run ./hack/kube -nodes -e2e
+	$(CLUSTER) && bin/kube/kubecluster up && bin/kube/kubecluster -focus '$(FOCUS)' netpol && bin/kube/kubecluster down
 
 docker: deps ## two hosts with Debian's dockerd, and our drivers for its networks (docs/docker.md)
 	@sh scripts/deps.sh dockerd docker-compose

@@ -1,6 +1,6 @@
 // Command kubecluster runs a Kubernetes cluster on this machine (package kubecluster).
 //
-// In: up or down. Out: what was done, and how to use it. Its other arguments are for itself: it is also the first process of each machine
+// In: up or down, or netpol, Kubernetes' own tests of NetworkPolicies on one that is up. Out: what was done, and how to use it. Its other arguments are for itself: it is also the first process of each machine
 // of the cluster, and its etcd.
 package main
 
@@ -37,6 +37,7 @@ func command() error {
 	flag.StringVar(&c.Twill, "twill", "bin/twill", "the binary that nodes run")
 	flag.StringVar(&c.Probe, "probe", filepath.Join(filepath.Dir(exe), "probe"), "the program of hack/kubecluster/probe")
 	flag.IntVar(&c.Workers, "nodes", 3, "how many nodes it has")
+	focus := flag.String("focus", "", "a regular expression: the cases of netpol that are run; sample: a fixed part of them; empty: all")
 	flag.Parse()
 	if c.Twill, err = filepath.Abs(c.Twill); err != nil {
 		return err
@@ -50,10 +51,18 @@ func command() error {
 		}
 		fmt.Printf(guide, c.Kubeconfig(), c.Kubectl(), kubecluster.ProbeImage, c.Dir, c.Twill)
 		return nil
+	case "netpol":
+		if *focus == "sample" {
+			*focus = kubecluster.NetpolSample
+		}
+		if err := c.NetworkPolicies(ctx, *focus); err != nil {
+			return fmt.Errorf("%w\nThe cluster stays up, its logs are in %s; make kube-down removes it", err, c.Dir)
+		}
+		return nil
 	case "down":
 		return c.Down()
 	}
-	return fmt.Errorf("%q: want up or down", flag.Arg(0))
+	return fmt.Errorf("%q: want up, down or netpol", flag.Arg(0))
 }
 
 const guide = `

@@ -50,6 +50,15 @@ func (h *Handle) Link(name string) (Link, error) {
 	return fromLink(l), nil
 }
 
+// LinkAt returns the link of that index.
+func (h *Handle) LinkAt(index int) (Link, error) {
+	l, err := h.nl.LinkByIndex(index)
+	if err != nil {
+		return Link{}, wrap(err, "link %d", index)
+	}
+	return fromLink(l), nil
+}
+
 // Gone reports whether no link has that name and index any more; another may have the name. If the kernel does not say, it is false.
 func (h *Handle) Gone(name string, index int) bool {
 	l, err := h.Link(name)

@@ -37,7 +37,7 @@ func commands(t *testing.T) map[string]*cobra.Command {
 }
 
 // daemons run until they are ended by a signal, and their exit codes are not documented.
-var daemons = []string{"agent", "bgp", "bfd", "bird", "confd", "etcd", "node", "cni", "docker-plugin", "openstack-plugin", "kube-controllers", "relay", "dataplane"}
+var daemons = []string{"agent", "bgp", "bfd", "bird", "confd", "etcd", "node", "cni", "docker-plugin", "openstack-plugin", "dhcp", "kube-controllers", "relay", "dataplane"}
 
 // TestHelpTeaches: each command says what it does, shows it in an example that is a right call of it, and says what its exit codes mean.
 func TestHelpTeaches(t *testing.T) {

@@ -36,6 +36,9 @@ func TestScript(t *testing.T) {
 			if strings.Contains(string(text), " bird") {
 				machinetest.Program(t, "bird")
 			}
+			if strings.Contains(string(text), "\nudhcpc ") {
+				machinetest.Program(t, "udhcpc")
+			}
 			if strings.Contains(string(text), intent.LinkIPIP) { // make vm has a kernel with it
 				if err := netnstest.New(t).Rtnl().AddIPIP(intent.LinkIPIP); !errors.Is(err, rtnl.ErrExists) {
 					machinetest.Supported(t, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/dhcp/subnet"
 )
 
 // Names of upstream's networking-calico, by which users' own policies select.
@@ -52,12 +53,7 @@ func (r region) check() error {
 }
 
 // subnets begins the keys of subnets, as upstream's DHCP agent reads them.
-func (r region) subnets() string {
-	if r == "" {
-		return api.Root + "dhcp/v2/no-region/subnet/"
-	}
-	return api.Root + "dhcp/v2/region-" + string(r) + "/subnet/"
-}
+func (r region) subnets() string { return subnet.Prefix(string(r)) }
 
 // endpoint is what becomes of a port; nil: it has none, and why, if that is not plain. problems is what of it has no effect.
 func (r region) endpoint(p *Port) (e *api.WorkloadEndpoint, problems []string, err error) {
@@ -320,17 +316,6 @@ func (n *Rule) protocol(version int) (*api.Protocol, error) {
 // textOf is a text or a number of JSON.
 func textOf(raw json.RawMessage) string { return strings.Trim(string(raw), `"`) }
 
-// stored is a subnet as upstream's DHCP agent reads it.
-type stored struct {
-	NetworkID   string          `json:"network_id"`
-	CIDR        string          `json:"cidr"`
-	HostRoutes  json.RawMessage `json:"host_routes"`
-	Gateway     *string         `json:"gateway_ip"`
-	DNSServers  []string        `json:"dns_servers,omitempty"`
-	RAMode      string          `json:"ipv6_ra_mode,omitempty"`
-	AddressMode string          `json:"ipv6_address_mode,omitempty"`
-}
-
 // subnet is the key of a subnet, and what is stored there; none if nobody serves its addresses by DHCP.
 func (r region) subnet(s *Subnet) (kv api.Update, err error) {
 	if s.ID == "" || strings.Contains(s.ID, "/") {
@@ -344,7 +329,7 @@ func (r region) subnet(s *Subnet) (kv api.Update, err error) {
 	if err != nil {
 		return kv, fmt.Errorf("cidr: %w", err)
 	}
-	out := stored{NetworkID: s.NetworkID, CIDR: net.Masked().String(), HostRoutes: s.HostRoutes, Gateway: s.Gateway, DNSServers: s.DNSServers, RAMode: deref(s.RAMode), AddressMode: deref(s.AddressMode)}
+	out := subnet.Stored{NetworkID: s.NetworkID, CIDR: net.Masked().String(), HostRoutes: s.HostRoutes, Gateway: s.Gateway, DNSServers: s.DNSServers, RAMode: deref(s.RAMode), AddressMode: deref(s.AddressMode)}
 	if len(out.HostRoutes) == 0 {
 		out.HostRoutes = json.RawMessage("[]")
 	}

@@ -2536,6 +2536,7 @@ type HostSettings struct {
 	Mtu            *MTUSettings           `protobuf:"bytes,20,opt,name=mtu,proto3" json:"mtu,omitempty"`
 	Routes         *RouteSettings         `protobuf:"bytes,21,opt,name=routes,proto3" json:"routes,omitempty"`
 	Kernel         *KernelSettings        `protobuf:"bytes,22,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	Iptables       *IPTablesSettings      `protobuf:"bytes,23,opt,name=iptables,proto3" json:"iptables,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2724,6 +2725,82 @@ func (x *HostSettings) GetKernel() *KernelSettings {
 	return nil
 }
 
+func (x *HostSettings) GetIptables() *IPTablesSettings {
+	if x != nil {
+		return x.Iptables
+	}
+	return nil
+}
+
+// IPTablesSettings are how a driver that keeps policy in the tables of iptables has it there, beside rules of others; to others they are nothing.
+type IPTablesSettings struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Append        bool                   `protobuf:"varint,1,opt,name=append,proto3" json:"append,omitempty"`                                 // what is there already of others is asked before policy
+	FilterReturn  bool                   `protobuf:"varint,2,opt,name=filter_return,json=filterReturn,proto3" json:"filter_return,omitempty"` // what policy allows in table filter goes on to the rules of others; else it is accepted
+	MangleReturn  bool                   `protobuf:"varint,3,opt,name=mangle_return,json=mangleReturn,proto3" json:"mangle_return,omitempty"` // the same in table mangle
+	Reject        bool                   `protobuf:"varint,4,opt,name=reject,proto3" json:"reject,omitempty"`                                 // what policy denies in table filter is answered with an ICMP error
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IPTablesSettings) Reset() {
+	*x = IPTablesSettings{}
+	mi := &file_dataplane_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IPTablesSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IPTablesSettings) ProtoMessage() {}
+
+func (x *IPTablesSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IPTablesSettings.ProtoReflect.Descriptor instead.
+func (*IPTablesSettings) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *IPTablesSettings) GetAppend() bool {
+	if x != nil {
+		return x.Append
+	}
+	return false
+}
+
+func (x *IPTablesSettings) GetFilterReturn() bool {
+	if x != nil {
+		return x.FilterReturn
+	}
+	return false
+}
+
+func (x *IPTablesSettings) GetMangleReturn() bool {
+	if x != nil {
+		return x.MangleReturn
+	}
+	return false
+}
+
+func (x *IPTablesSettings) GetReject() bool {
+	if x != nil {
+		return x.Reject
+	}
+	return false
+}
+
 // KernelSettings are how a driver for Linux that keeps policy in an nftables table does that; to others they are nothing.
 type KernelSettings struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2740,7 +2817,7 @@ type KernelSettings struct {
 
 func (x *KernelSettings) Reset() {
 	*x = KernelSettings{}
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +2829,7 @@ func (x *KernelSettings) String() string {
 func (*KernelSettings) ProtoMessage() {}
 
 func (x *KernelSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +2842,7 @@ func (x *KernelSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelSettings.ProtoReflect.Descriptor instead.
 func (*KernelSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *KernelSettings) GetOwnTable() bool {
@@ -2821,7 +2898,7 @@ type Failsafe struct {
 
 func (x *Failsafe) Reset() {
 	*x = Failsafe{}
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +2910,7 @@ func (x *Failsafe) String() string {
 func (*Failsafe) ProtoMessage() {}
 
 func (x *Failsafe) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +2923,7 @@ func (x *Failsafe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failsafe.ProtoReflect.Descriptor instead.
 func (*Failsafe) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Failsafe) GetProtocol() uint32 {
@@ -2882,7 +2959,7 @@ type LogSettings struct {
 
 func (x *LogSettings) Reset() {
 	*x = LogSettings{}
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +2971,7 @@ func (x *LogSettings) String() string {
 func (*LogSettings) ProtoMessage() {}
 
 func (x *LogSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +2984,7 @@ func (x *LogSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettings.ProtoReflect.Descriptor instead.
 func (*LogSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LogSettings) GetPrefix() string {
@@ -2951,7 +3028,7 @@ type NATOutgoing struct {
 
 func (x *NATOutgoing) Reset() {
 	*x = NATOutgoing{}
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3040,7 @@ func (x *NATOutgoing) String() string {
 func (*NATOutgoing) ProtoMessage() {}
 
 func (x *NATOutgoing) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3053,7 @@ func (x *NATOutgoing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NATOutgoing.ProtoReflect.Descriptor instead.
 func (*NATOutgoing) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NATOutgoing) GetFrom() []string {
@@ -3025,7 +3102,7 @@ type Tunnel struct {
 
 func (x *Tunnel) Reset() {
 	*x = Tunnel{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3114,7 @@ func (x *Tunnel) String() string {
 func (*Tunnel) ProtoMessage() {}
 
 func (x *Tunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3127,7 @@ func (x *Tunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tunnel.ProtoReflect.Descriptor instead.
 func (*Tunnel) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Tunnel) GetHost() string {
@@ -3084,7 +3161,7 @@ type VXLANSettings struct {
 
 func (x *VXLANSettings) Reset() {
 	*x = VXLANSettings{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3173,7 @@ func (x *VXLANSettings) String() string {
 func (*VXLANSettings) ProtoMessage() {}
 
 func (x *VXLANSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3186,7 @@ func (x *VXLANSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VXLANSettings.ProtoReflect.Descriptor instead.
 func (*VXLANSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VXLANSettings) GetVni() uint32 {
@@ -3141,7 +3218,7 @@ type WireGuardSettings struct {
 
 func (x *WireGuardSettings) Reset() {
 	*x = WireGuardSettings{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3153,7 +3230,7 @@ func (x *WireGuardSettings) String() string {
 func (*WireGuardSettings) ProtoMessage() {}
 
 func (x *WireGuardSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3166,7 +3243,7 @@ func (x *WireGuardSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireGuardSettings.ProtoReflect.Descriptor instead.
 func (*WireGuardSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WireGuardSettings) GetOn() []bool {
@@ -3230,7 +3307,7 @@ type MTUSettings struct {
 
 func (x *MTUSettings) Reset() {
 	*x = MTUSettings{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3242,7 +3319,7 @@ func (x *MTUSettings) String() string {
 func (*MTUSettings) ProtoMessage() {}
 
 func (x *MTUSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3255,7 +3332,7 @@ func (x *MTUSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MTUSettings.ProtoReflect.Descriptor instead.
 func (*MTUSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MTUSettings) GetLinks() string {
@@ -3299,7 +3376,7 @@ type RouteSettings struct {
 
 func (x *RouteSettings) Reset() {
 	*x = RouteSettings{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3388,7 @@ func (x *RouteSettings) String() string {
 func (*RouteSettings) ProtoMessage() {}
 
 func (x *RouteSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3401,7 @@ func (x *RouteSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteSettings.ProtoReflect.Descriptor instead.
 func (*RouteSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RouteSettings) GetOff() bool {
@@ -3545,7 +3622,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\tR\x03key\"\xb7\b\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"\xf9\b\n" +
 	"\fHostSettings\x12Q\n" +
 	"\x10endpoint_to_host\x18\x01 \x01(\x0e2'.twill.dataplane.v1.HostSettings.ToHostR\x0eendpointToHost\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x03(\tR\bprefixes\x12\x18\n" +
@@ -3573,13 +3650,19 @@ const file_dataplane_proto_rawDesc = "" +
 	"\twireguard\x18\x13 \x01(\v2%.twill.dataplane.v1.WireGuardSettingsR\twireguard\x121\n" +
 	"\x03mtu\x18\x14 \x01(\v2\x1f.twill.dataplane.v1.MTUSettingsR\x03mtu\x129\n" +
 	"\x06routes\x18\x15 \x01(\v2!.twill.dataplane.v1.RouteSettingsR\x06routes\x12:\n" +
-	"\x06kernel\x18\x16 \x01(\v2\".twill.dataplane.v1.KernelSettingsR\x06kernel\"*\n" +
+	"\x06kernel\x18\x16 \x01(\v2\".twill.dataplane.v1.KernelSettingsR\x06kernel\x12@\n" +
+	"\biptables\x18\x17 \x01(\v2$.twill.dataplane.v1.IPTablesSettingsR\biptables\"*\n" +
 	"\x06ToHost\x12\b\n" +
 	"\x04DROP\x10\x00\x12\n" +
 	"\n" +
 	"\x06RETURN\x10\x01\x12\n" +
 	"\n" +
-	"\x06ACCEPT\x10\x02\"\xe4\x01\n" +
+	"\x06ACCEPT\x10\x02\"\x8c\x01\n" +
+	"\x10IPTablesSettings\x12\x16\n" +
+	"\x06append\x18\x01 \x01(\bR\x06append\x12#\n" +
+	"\rfilter_return\x18\x02 \x01(\bR\ffilterReturn\x12#\n" +
+	"\rmangle_return\x18\x03 \x01(\bR\fmangleReturn\x12\x16\n" +
+	"\x06reject\x18\x04 \x01(\bR\x06reject\"\xe4\x01\n" +
 	"\x0eKernelSettings\x12\x1b\n" +
 	"\town_table\x18\x01 \x01(\bR\bownTable\x12\x1a\n" +
 	"\bcompiled\x18\x02 \x01(\bR\bcompiled\x12\x1c\n" +
@@ -3658,56 +3741,54 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var (
-	file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-	file_dataplane_proto_msgTypes  = make([]protoimpl.MessageInfo, 38)
-	file_dataplane_proto_goTypes   = []any{
-		Action(0),                 // 0: twill.dataplane.v1.Action
-		TunnelKind(0),             // 1: twill.dataplane.v1.TunnelKind
-		IPSet_Kind(0),             // 2: twill.dataplane.v1.IPSet.Kind
-		Route_Kind(0),             // 3: twill.dataplane.v1.Route.Kind
-		HostSettings_ToHost(0),    // 4: twill.dataplane.v1.HostSettings.ToHost
-		(*ToDriver)(nil),          // 5: twill.dataplane.v1.ToDriver
-		(*FromDriver)(nil),        // 6: twill.dataplane.v1.FromDriver
-		(*Hello)(nil),             // 7: twill.dataplane.v1.Hello
-		(*Welcome)(nil),           // 8: twill.dataplane.v1.Welcome
-		(*Commit)(nil),            // 9: twill.dataplane.v1.Commit
-		(*Committed)(nil),         // 10: twill.dataplane.v1.Committed
-		(*Outcome)(nil),           // 11: twill.dataplane.v1.Outcome
-		(*Key)(nil),               // 12: twill.dataplane.v1.Key
-		(*IPSet)(nil),             // 13: twill.dataplane.v1.IPSet
-		(*Member)(nil),            // 14: twill.dataplane.v1.Member
-		(*MembersChange)(nil),     // 15: twill.dataplane.v1.MembersChange
-		(*PolicyID)(nil),          // 16: twill.dataplane.v1.PolicyID
-		(*Policy)(nil),            // 17: twill.dataplane.v1.Policy
-		(*Rule)(nil),              // 18: twill.dataplane.v1.Rule
-		(*ICMP)(nil),              // 19: twill.dataplane.v1.ICMP
-		(*Peer)(nil),              // 20: twill.dataplane.v1.Peer
-		(*PortRange)(nil),         // 21: twill.dataplane.v1.PortRange
-		(*EndpointID)(nil),        // 22: twill.dataplane.v1.EndpointID
-		(*Endpoint)(nil),          // 23: twill.dataplane.v1.Endpoint
-		(*NAT)(nil),               // 24: twill.dataplane.v1.NAT
-		(*QoS)(nil),               // 25: twill.dataplane.v1.QoS
-		(*Limits)(nil),            // 26: twill.dataplane.v1.Limits
-		(*Bandwidth)(nil),         // 27: twill.dataplane.v1.Bandwidth
-		(*Stages)(nil),            // 28: twill.dataplane.v1.Stages
-		(*Tier)(nil),              // 29: twill.dataplane.v1.Tier
-		(*Route)(nil),             // 30: twill.dataplane.v1.Route
-		(*PeerID)(nil),            // 31: twill.dataplane.v1.PeerID
-		(*TunnelPeer)(nil),        // 32: twill.dataplane.v1.TunnelPeer
-		(*HostSettings)(nil),      // 33: twill.dataplane.v1.HostSettings
-		(*KernelSettings)(nil),    // 34: twill.dataplane.v1.KernelSettings
-		(*Failsafe)(nil),          // 35: twill.dataplane.v1.Failsafe
-		(*LogSettings)(nil),       // 36: twill.dataplane.v1.LogSettings
-		(*NATOutgoing)(nil),       // 37: twill.dataplane.v1.NATOutgoing
-		(*Tunnel)(nil),            // 38: twill.dataplane.v1.Tunnel
-		(*VXLANSettings)(nil),     // 39: twill.dataplane.v1.VXLANSettings
-		(*WireGuardSettings)(nil), // 40: twill.dataplane.v1.WireGuardSettings
-		(*MTUSettings)(nil),       // 41: twill.dataplane.v1.MTUSettings
-		(*RouteSettings)(nil),     // 42: twill.dataplane.v1.RouteSettings
-	}
-)
-
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_dataplane_proto_goTypes = []any{
+	(Action)(0),               // 0: twill.dataplane.v1.Action
+	(TunnelKind)(0),           // 1: twill.dataplane.v1.TunnelKind
+	(IPSet_Kind)(0),           // 2: twill.dataplane.v1.IPSet.Kind
+	(Route_Kind)(0),           // 3: twill.dataplane.v1.Route.Kind
+	(HostSettings_ToHost)(0),  // 4: twill.dataplane.v1.HostSettings.ToHost
+	(*ToDriver)(nil),          // 5: twill.dataplane.v1.ToDriver
+	(*FromDriver)(nil),        // 6: twill.dataplane.v1.FromDriver
+	(*Hello)(nil),             // 7: twill.dataplane.v1.Hello
+	(*Welcome)(nil),           // 8: twill.dataplane.v1.Welcome
+	(*Commit)(nil),            // 9: twill.dataplane.v1.Commit
+	(*Committed)(nil),         // 10: twill.dataplane.v1.Committed
+	(*Outcome)(nil),           // 11: twill.dataplane.v1.Outcome
+	(*Key)(nil),               // 12: twill.dataplane.v1.Key
+	(*IPSet)(nil),             // 13: twill.dataplane.v1.IPSet
+	(*Member)(nil),            // 14: twill.dataplane.v1.Member
+	(*MembersChange)(nil),     // 15: twill.dataplane.v1.MembersChange
+	(*PolicyID)(nil),          // 16: twill.dataplane.v1.PolicyID
+	(*Policy)(nil),            // 17: twill.dataplane.v1.Policy
+	(*Rule)(nil),              // 18: twill.dataplane.v1.Rule
+	(*ICMP)(nil),              // 19: twill.dataplane.v1.ICMP
+	(*Peer)(nil),              // 20: twill.dataplane.v1.Peer
+	(*PortRange)(nil),         // 21: twill.dataplane.v1.PortRange
+	(*EndpointID)(nil),        // 22: twill.dataplane.v1.EndpointID
+	(*Endpoint)(nil),          // 23: twill.dataplane.v1.Endpoint
+	(*NAT)(nil),               // 24: twill.dataplane.v1.NAT
+	(*QoS)(nil),               // 25: twill.dataplane.v1.QoS
+	(*Limits)(nil),            // 26: twill.dataplane.v1.Limits
+	(*Bandwidth)(nil),         // 27: twill.dataplane.v1.Bandwidth
+	(*Stages)(nil),            // 28: twill.dataplane.v1.Stages
+	(*Tier)(nil),              // 29: twill.dataplane.v1.Tier
+	(*Route)(nil),             // 30: twill.dataplane.v1.Route
+	(*PeerID)(nil),            // 31: twill.dataplane.v1.PeerID
+	(*TunnelPeer)(nil),        // 32: twill.dataplane.v1.TunnelPeer
+	(*HostSettings)(nil),      // 33: twill.dataplane.v1.HostSettings
+	(*IPTablesSettings)(nil),  // 34: twill.dataplane.v1.IPTablesSettings
+	(*KernelSettings)(nil),    // 35: twill.dataplane.v1.KernelSettings
+	(*Failsafe)(nil),          // 36: twill.dataplane.v1.Failsafe
+	(*LogSettings)(nil),       // 37: twill.dataplane.v1.LogSettings
+	(*NATOutgoing)(nil),       // 38: twill.dataplane.v1.NATOutgoing
+	(*Tunnel)(nil),            // 39: twill.dataplane.v1.Tunnel
+	(*VXLANSettings)(nil),     // 40: twill.dataplane.v1.VXLANSettings
+	(*WireGuardSettings)(nil), // 41: twill.dataplane.v1.WireGuardSettings
+	(*MTUSettings)(nil),       // 42: twill.dataplane.v1.MTUSettings
+	(*RouteSettings)(nil),     // 43: twill.dataplane.v1.RouteSettings
+}
 var file_dataplane_proto_depIdxs = []int32{
 	7,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
 	13, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet
@@ -3762,24 +3843,25 @@ var file_dataplane_proto_depIdxs = []int32{
 	1,  // 50: twill.dataplane.v1.PeerID.kind:type_name -> twill.dataplane.v1.TunnelKind
 	1,  // 51: twill.dataplane.v1.TunnelPeer.kind:type_name -> twill.dataplane.v1.TunnelKind
 	4,  // 52: twill.dataplane.v1.HostSettings.endpoint_to_host:type_name -> twill.dataplane.v1.HostSettings.ToHost
-	35, // 53: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
-	35, // 54: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
-	36, // 55: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
-	37, // 56: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
-	38, // 57: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
-	39, // 58: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
-	40, // 59: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
-	41, // 60: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
-	42, // 61: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
-	34, // 62: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
-	21, // 63: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
-	5,  // 64: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
-	6,  // 65: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
-	65, // [65:66] is the sub-list for method output_type
-	64, // [64:65] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	36, // 53: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
+	36, // 54: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
+	37, // 55: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
+	38, // 56: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
+	39, // 57: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
+	40, // 58: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
+	41, // 59: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
+	42, // 60: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
+	43, // 61: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
+	35, // 62: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
+	34, // 63: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
+	21, // 64: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
+	5,  // 65: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
+	6,  // 66: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
+	66, // [66:67] is the sub-list for method output_type
+	65, // [65:66] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3819,7 +3901,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -335,6 +335,15 @@ type HostSettings struct {
 	Checksums Checksums // of what goes through VXLAN and IPIP
 	MTU       MTUSettings
 	Routes    RouteSettings
+	IPTables  IPTablesSettings
+}
+
+// IPTablesSettings are how policy is in the tables of iptables, beside rules of others. The zero value: as no setting says otherwise.
+type IPTablesSettings struct {
+	Append       bool // what is there already of others is asked before policy, not after it
+	FilterReturn bool // what policy allows goes on to the rules of others in table filter; else it is accepted there
+	MangleReturn bool // the same in table mangle
+	Reject       bool // what policy denies in table filter is answered with an ICMP error; else it is dropped in silence
 }
 
 // RouteSettings are those of routes to this host's workloads. The zero value: as no setting says otherwise.
@@ -393,7 +402,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard == o.WireGuard && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard == o.WireGuard && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.IPTables == o.IPTables && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

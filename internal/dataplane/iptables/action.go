@@ -53,7 +53,7 @@ func (w *writer) answer(o outcome) string {
 func (w *writer) target(r rules.Rule) (string, error) {
 	switch r.Action {
 	case rules.Deny:
-		return w.reported(r.By, "-j DROP"), nil
+		return w.reported(r.By, w.deny()), nil
 	case rules.Allow, rules.Accept: // ACCEPT would skip the later stages of the hook
 		return w.reported(r.By, w.answer(allow)), nil
 	case rules.Pass:
@@ -113,6 +113,14 @@ func (w *writer) report(text string, targets ...string) string {
 		w.reports[chain] = append(w.reports[chain], "-A "+chain+" "+t)
 	}
 	return chain
+}
+
+// deny returns the target of what is denied without saying that it be rejected.
+func (w *writer) deny() string {
+	if w.Reject && w.Table == Filter {
+		return "-j REJECT" // with the kernel's default: port unreachable
+	}
+	return "-j DROP"
 }
 
 // reject returns the target that answers the sender; in tables other than filter the kernel refuses REJECT.

@@ -45,7 +45,7 @@ type Driver struct {
 	want  [2]map[Table]wanted // by family; nil: it must be rendered again
 	sees  map[string]bool     // names of the sets that rules of want look into
 	stale bool                // of want: something changed since
-	log   intent.LogSettings
+	made  Settings            // of want
 
 	read   bool // what follows is what the kernel has
 	have   [2]map[Table]table
@@ -256,10 +256,12 @@ func (d *Driver) render() error {
 	c := d.state.Changes()
 	d.node.Take(c)
 	d.name(c)
-	if log := d.state.Logs(); log != d.log || d.want[0] == nil || len(c.Chains)+len(c.Gone)+len(c.Links) > 0 {
-		d.log, d.sees = log, map[string]bool{}
+	h, _ := d.state.Host()
+	s := Settings{d.state.Logs(), h.EndpointToHost, h.IPTables}
+	if s != d.made || d.want[0] == nil || len(c.Chains)+len(c.Gone)+len(c.Links) > 0 {
+		d.made, d.sees = s, map[string]bool{}
 		for i, f := range families {
-			texts, err := d.node.Render(f, log)
+			texts, err := d.node.Render(f, s)
 			if err != nil {
 				d.want[0] = nil
 				return fmt.Errorf("IPv%d: %w", f, err)

@@ -96,7 +96,9 @@ func limits(c *conjunction, g desired.Guard) {
 // step returns the target of a guard.
 func (w *writer) step(g desired.Guard) (string, error) {
 	switch g.Do {
-	case desired.Drop, desired.LimitPackets:
+	case desired.Drop:
+		return w.reported(g.By, w.deny()), nil
+	case desired.LimitPackets:
 		return w.reported(g.By, "-j DROP"), nil
 	case desired.LimitConnections:
 		return w.reported(g.By, "-j REJECT --reject-with tcp-reset"), nil

@@ -9,7 +9,7 @@
 // A neutral rule keeps its meaning, but iptables renders it in its own ways:
 //
 //   - ACCEPT would end the whole hook, later stages included. So a chain that allows sets [kernel.MarkAllowed] and returns,
-//     and the caller of an endpoint's chain tests the mark. The target is a goto to a chain that sets the mark, whose
+//     and the caller of an endpoint's chain tests the mark. What passed all stages of a hook is accepted at the end (see accepts). The target is a goto to a chain that sets the mark, whose
 //     end returns to the caller of the chain that went there. So terms are matched once, and one rule stays one rule.
 //   - A stage is a chain as well. Ours of the hook (tw-forward) calls stages in their order, each without the mark, and drops packets without
 //     it after a closed one.
@@ -54,6 +54,7 @@ type Renderer struct {
 	Table  Table
 	Family intent.Family      // IPv4 or IPv6
 	Log    intent.LogSettings // limits of rules with action Log; zero: none
+	Reject bool               // what is denied is rejected where that is possible: in table filter
 }
 
 // Text is chains as input of iptables-restore.

@@ -40,16 +40,25 @@ func (n *Node) Take(c desired.Changes) {
 }
 
 // Call is the rule by which a chain of the kernel calls one of ours. A text does not have it: add it once,
-// before any other rule of that chain.
+// before any other rule of that chain or, if it is to be the last, after those that are there.
 type Call struct {
 	Hook  string // "FORWARD"
 	Chain string
+	Last  bool
+}
+
+// Settings are those of a host on which texts depend. Two that are equal make the same texts.
+type Settings struct {
+	Log    intent.LogSettings // limits what rules with action Log report; zero: unlimited
+	ToHost intent.ToHost
+	Tables intent.IPTablesSettings
 }
 
 // points are the hooks, and the chains of ours that they call. Their names are shorter than those of neutral chains.
 var points = [...]Call{
-	desired.Prerouting: {"PREROUTING", "tw-prerouting"}, desired.Input: {"INPUT", "tw-input"}, desired.Forward: {"FORWARD", "tw-forward"},
-	desired.Output: {"OUTPUT", "tw-output"}, desired.Postrouting: {"POSTROUTING", "tw-postrouting"},
+	desired.Prerouting: {Hook: "PREROUTING", Chain: "tw-prerouting"}, desired.Input: {Hook: "INPUT", Chain: "tw-input"},
+	desired.Forward: {Hook: "FORWARD", Chain: "tw-forward"}, desired.Output: {Hook: "OUTPUT", Chain: "tw-output"},
+	desired.Postrouting: {Hook: "POSTROUTING", Chain: "tw-postrouting"},
 }
 
 // tableOf returns the table of a stage: raw is before conntrack, mangle before DNAT and after routing, filter in between. Within
@@ -87,9 +96,9 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Render renders the node for one family: a text for each table that is not empty, in the order in which they must be loaded. Log limits what
-// rules with action Log report; zero: unlimited. An error is an [Error].
-func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
+// Render renders the node for one family: a text for each table that is not empty, in the order in which they must be loaded. An error
+// is an [Error].
+func (n *Node) Render(f intent.Family, s Settings) ([]Text, error) {
 	stages := map[Table][]desired.Chain{}
 	for _, c := range n.chains {
 		if c.Hook == nil {
@@ -109,15 +118,16 @@ func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
 		slices.SortFunc(stages[table], func(a, b desired.Chain) int {
 			return cmp.Or(int(a.Hook.At)-int(b.Hook.At), a.Hook.Priority-b.Hook.Priority, strings.Compare(a.Name, b.Name))
 		})
-		w := newWriter(Renderer{Table: table, Family: f, Log: log})
+		w := newWriter(Renderer{Table: table, Family: f, Log: s.Log, Reject: s.Tables.Reject})
 		w.reporter = n.Reporter
-		if err := w.node(n, stages[table]); err != nil {
+		if err := w.node(n, stages[table], s); err != nil {
 			return nil, err
 		}
 		t := w.text()
 		t.Table = table
 		for _, at := range points {
 			if slices.Contains(w.heads, at.Chain) {
+				at.Last = s.Tables.Append
 				t.Calls = append(t.Calls, at)
 			}
 		}
@@ -127,8 +137,11 @@ func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
 }
 
 // node writes the stages of a table, and the chains that they lead to.
-func (w *writer) node(n *Node, stages []desired.Chain) error {
+func (w *writer) node(n *Node, stages []desired.Chain, s Settings) error {
 	w.hooks(stages)
+	if err := w.accepts(stages, s); err != nil {
+		return err
+	}
 	names := map[string]bool{}
 	for _, s := range stages {
 		n.reach(s.Name, names)

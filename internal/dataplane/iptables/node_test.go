@@ -69,7 +69,8 @@ func nodeTexts(t *testing.T, b intent.Batch, f intent.Family) []Text {
 	s.Merge(b)
 	var n Node
 	n.Take(s.Changes())
-	texts, err := n.Render(f, intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100})
+	h, _ := s.Host()
+	texts, err := n.Render(f, Settings{Log: intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}, ToHost: h.EndpointToHost, Tables: h.IPTables})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestWhatANodeCannotSayHasAnOwner(t *testing.T) {
 	} {
 		var n Node
 		n.Take(tt.c)
-		_, err := n.Render(intent.IPv4, intent.LogSettings{})
+		_, err := n.Render(intent.IPv4, Settings{})
 		if e, ok := errors.AsType[*Error](err); !ok || e.Owner != owner {
 			t.Errorf("%s: %v", tt.name, err)
 		}

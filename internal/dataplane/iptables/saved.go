@@ -10,12 +10,19 @@ type saved struct {
 
 // calls are the rules of a chain of the kernel that call ours.
 type calls struct {
-	n     int
-	first bool // one of them is the chain's first rule
+	n      int
+	first  bool // one of them is the chain's first rule
+	others bool // the chain has other rules
 }
 
-// once reports whether ours is called once, before all other rules.
-func (c calls) once() bool { return c.first && c.n == 1 }
+// right reports whether ours is called once, where that is wanted. After the rules of others may be further ones that came later, and are no reason to
+// move: two programs that both want to be last would never end.
+func (c calls) right(want Call) bool {
+	if want.Last {
+		return c.n == 1 && !(c.first && c.others)
+	}
+	return c.n == 1 && c.first
+}
 
 // ownPrefix begins the names of all our chains.
 const ownPrefix = "tw-"
@@ -48,13 +55,14 @@ func parseSaved(text string) map[Table]saved {
 				now.chains[chain] = append(now.chains[chain], rule)
 				continue
 			}
+			c := now.calls[chain]
 			if rule == callOf(chain) {
-				c := now.calls[chain]
 				c.first = c.first || !begun[chain]
 				c.n++
-				now.calls[chain] = c
+			} else {
+				c.others = true
 			}
-			begun[chain] = true
+			now.calls[chain], begun[chain] = c, true
 		}
 	}
 	return out
@@ -76,6 +84,16 @@ type wanted struct {
 	chains map[string]string // the lines of their rules, from -A on
 	sets   []Set
 	calls  []Call
+}
+
+// call returns the call of ours from a chain of the kernel.
+func (w wanted) call(hook string) (Call, bool) {
+	for _, c := range w.calls {
+		if c.Hook == hook {
+			return c, true
+		}
+	}
+	return Call{}, false
 }
 
 // wantedOf takes a text apart.

@@ -99,15 +99,18 @@ func (e *edit) table(name Table, has table, want wanted, early bool) {
 		}
 	}
 	for _, at := range points {
-		wanted := slices.Contains(want.calls, at)
+		call, wanted := want.call(at.Hook)
 		c := has.calls[at.Hook]
-		if wanted && c.once() || !wanted && (early || c.n == 0) {
+		if wanted && c.right(call) || early && c.n > 0 || !wanted && c.n == 0 { // where it belongs follows from settings, which are not known early
 			continue
 		}
 		for range c.n {
 			t.add(at.Chain, fmt.Sprintf("-D %s -j %s", at.Hook, at.Chain))
 		}
-		if wanted {
+		switch {
+		case wanted && call.Last:
+			t.add(at.Chain, fmt.Sprintf("-A %s -j %s", at.Hook, at.Chain))
+		case wanted:
 			t.add(at.Chain, fmt.Sprintf("-I %s 1 -j %s", at.Hook, at.Chain))
 		}
 	}
@@ -239,7 +242,7 @@ func (d *Driver) differences() (out []string) {
 				}
 			}
 			for _, c := range want.calls {
-				if !has.calls[c.Hook].once() {
+				if !has.calls[c.Hook].right(c) {
 					out = append(out, what("call of", c.Chain))
 				}
 			}

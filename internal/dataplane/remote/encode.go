@@ -155,6 +155,7 @@ func encodeHost(h intent.HostSettings) *pb.HostSettings {
 			OwnTable: h.OwnTable, Compiled: h.Compiled, Checksums: uint32(h.Checksums),
 			RefreshPolicy: uint64(h.Refresh.Policy.Milliseconds()), RefreshRoutes: uint64(h.Refresh.Routes.Milliseconds()), RefreshInterfaces: uint64(h.Refresh.Interfaces.Milliseconds()),
 		},
+		Iptables: &pb.IPTablesSettings{Append: h.IPTables.Append, FilterReturn: h.IPTables.FilterReturn, MangleReturn: h.IPTables.MangleReturn, Reject: h.IPTables.Reject},
 		Routes: &pb.RouteSettings{
 			Off: r.Off, KeepExternal: r.KeepExternal, Source: each(r.Source[:], text[netip.Addr]), Metric: each(r.Metric[:], number[int]), Protocol: uint32(r.Protocol),
 		},

@@ -58,6 +58,11 @@ type FelixConfigurationSpec struct {
 	NftablesMode    *string `json:"nftablesMode,omitempty"`    // Enabled, Disabled, Auto
 	IptablesBackend *string `json:"iptablesBackend,omitempty"` // Auto, NFT, Legacy
 
+	// Of policy in the tables of iptables, besides ChainInsertMode.
+	IptablesFilterAllowAction string `json:"iptablesFilterAllowAction,omitempty"` // Accept (default), Return
+	IptablesMangleAllowAction string `json:"iptablesMangleAllowAction,omitempty"` // Accept (default), Return
+	IptablesFilterDenyAction  string `json:"iptablesFilterDenyAction,omitempty"`  // Drop (default), Reject
+
 	UseInternalDataplaneDriver *bool `json:"useInternalDataplaneDriver,omitempty"`
 
 	NftablesRefreshInterval  *string `json:"nftablesRefreshInterval,omitempty"`

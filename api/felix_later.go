@@ -68,12 +68,9 @@ type LaterSettings struct {
 	FlowLogsFlushInterval                    Later `json:"flowLogsFlushInterval,omitempty"`
 	FlowLogsGoldmaneServer                   Later `json:"flowLogsGoldmaneServer,omitempty"`
 	GenericXDPEnabled                        Later `json:"genericXDPEnabled,omitempty"`
-	IptablesFilterAllowAction                Later `json:"iptablesFilterAllowAction,omitempty"`
-	IptablesFilterDenyAction                 Later `json:"iptablesFilterDenyAction,omitempty"`
 	IptablesLockFilePath                     Later `json:"iptablesLockFilePath,omitempty"`
 	IptablesLockProbeInterval                Later `json:"iptablesLockProbeInterval,omitempty"`
 	IptablesLockTimeout                      Later `json:"iptablesLockTimeout,omitempty"`
-	IptablesMangleAllowAction                Later `json:"iptablesMangleAllowAction,omitempty"`
 	IptablesMarkMask                         Later `json:"iptablesMarkMask,omitempty"`
 	IptablesPostWriteCheckInterval           Later `json:"iptablesPostWriteCheckInterval,omitempty"`
 	IptablesRefreshInterval                  Later `json:"iptablesRefreshInterval,omitempty"`

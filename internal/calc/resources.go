@@ -158,9 +158,12 @@ func (g *Graph) host() intent.HostSettings {
 		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		NAT:     g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
-		Tunnels:   g.reach.Tunnels(),
-		VXLAN:     intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
-		Routes:    intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric, Protocol: routeProtocol(s.Routes.Protocol)},
+		Tunnels: g.reach.Tunnels(),
+		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
+		Routes:  intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric, Protocol: routeProtocol(s.Routes.Protocol)},
+		IPTables: intent.IPTablesSettings{
+			Append: s.IPTables.InsertMode == "Append", FilterReturn: s.IPTables.FilterAllow == "Return", MangleReturn: s.IPTables.MangleAllow == "Return", Reject: s.IPTables.FilterDeny == "Reject",
+		},
 		Checksums: map[string]intent.Checksums{"true": intent.ChecksumsByKernel, "false": intent.ChecksumsByDevice}[s.ChecksumsBroken],
 		WireGuard: intent.WireGuardSettings{
 			On: s.WireGuard.Enabled, Link: s.WireGuard.Link, Port: [2]uint16{uint16(s.WireGuard.Port[0]), uint16(s.WireGuard.Port[1])}, Priority: s.WireGuard.Priority,

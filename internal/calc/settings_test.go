@@ -22,6 +22,10 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 	}{
 		{`"defaultEndpointToHostAction":"Accept"`, map[string]string{"EndpointToHost": fmt.Sprint(intent.ToHostAccept)}},
 		{`"defaultEndpointToHostAction":"Return"`, map[string]string{"EndpointToHost": fmt.Sprint(intent.ToHostReturn)}},
+		{`"chainInsertMode":"append"`, map[string]string{"IPTables.Append": "true"}},
+		{`"iptablesFilterAllowAction":"Return"`, map[string]string{"IPTables.FilterReturn": "true"}},
+		{`"iptablesMangleAllowAction":"RETURN"`, map[string]string{"IPTables.MangleReturn": "true"}},
+		{`"iptablesFilterDenyAction":"Reject"`, map[string]string{"IPTables.Reject": "true"}},
 		{`"interfacePrefix":"tap,cali"`, map[string]string{"Prefixes": "[cali tap]", "Metadata": "127.0.0.1:8775"}},
 		{`"interfacePrefix":"tap,cali","metadataAddr":"None"`, map[string]string{"Prefixes": "[cali tap]"}},
 		{`"interfacePrefix":"tap,cali","metadataPort":80`, map[string]string{"Prefixes": "[cali tap]", "Metadata": "127.0.0.1:80"}},

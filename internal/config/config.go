@@ -42,6 +42,7 @@ type Settings struct {
 	PolicyRendering     string // Compiled or Chains
 	Nftables            string // Enabled, Auto; Disabled: policy is in iptables
 	IptablesBackend     string // Auto, NFT or Legacy
+	IPTables            IPTables
 	InternalDataplane   bool   // false: DataplaneDriver has policy, and all else
 	DataplaneDriver     string // unix:///PATH of a driver's socket; any other text names none
 	NAT                 NAT
@@ -98,6 +99,14 @@ func (s *Settings) Target() netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	return netip.AddrPortFrom(a, uint16(s.Metadata.Port))
+}
+
+// IPTables is how policy is in the tables of iptables, beside rules of others.
+type IPTables struct {
+	InsertMode  string // Insert or Append
+	FilterAllow string // Accept or Return
+	MangleAllow string // Accept or Return
+	FilterDeny  string // Drop or Reject
 }
 
 // VXLAN is how this host's VXLAN tunnels are.

@@ -22,6 +22,7 @@ var felixSettings = slices.Concat(
 	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
 	fieldsOf("failsafeInboundHostPorts failsafeOutboundHostPorts", failsafes), fieldsOf("externalNodesList", some(0, 2, prefix)),
 	fieldsOf("deviceRouteSourceAddress", addr4), fieldsOf("deviceRouteSourceAddressIPv6", addr6), fieldsOf("ipv4NormalRoutePriority ipv6NormalRoutePriority", from(1, 2047)),
+	fieldsOf("iptablesFilterAllowAction iptablesMangleAllowAction", anyCase("Accept", "Return")), fieldsOf("iptablesFilterDenyAction", anyCase("Drop", "Reject")),
 	[]field{
 		opt("mtuIfacePattern", pick("^en.*", "eth.*|bond0")), opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
 		opt("chainInsertMode", anyCase("Insert", "Append")), opt("defaultEndpointToHostAction", anyCase("Drop", "Accept", "Return")),
@@ -50,8 +51,8 @@ var laterSettings = slices.Concat(
 	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver debugMemoryProfilePath endpointStatusPathPrefix "+
 		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex policySyncPathPrefix prometheusMetricsClientAuth", pick("", "a=true", "/var/x", "eth.*")),
 	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode windowsManageFirewallRules", enabled),
-	fieldsOf("iptablesFilterAllowAction iptablesMangleAllowAction nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),
-	fieldsOf("iptablesFilterDenyAction nftablesFilterDenyAction", anyCase("Drop", "Reject")),
+	fieldsOf("nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),
+	fieldsOf("nftablesFilterDenyAction", anyCase("Drop", "Reject")),
 	fieldsOf("bpfDSROptoutCIDRs bpfExcludeCIDRsFromNAT", some(0, 2, prefix)),
 	fieldsOf("metadataAddr", addr4),
 	[]field{

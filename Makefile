@@ -36,7 +36,7 @@ down: ## leave no trace
 
 test: deps build ## everything, what waits most first; as root, so that kernel tests run
 	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh udhcpc /usr/lib/cni/portmap
-	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./internal/lab ./internal/dataplane/nft ./...
+	REQUIRE_ROOT=1 go test -count=1 -timeout 45m ./internal/lab ./internal/dataplane/nft ./...
 
 agree: deps ## kernel, memory, verdict and world over many random worlds; prints the table
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'TestKernelAgrees|TestMemoryAgrees' -v ./internal/agreetest -worlds 500 -paths 100

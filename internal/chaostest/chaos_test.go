@@ -163,8 +163,8 @@ func (r *run) step(n int, f fault) bool {
 	switch {
 	case err != nil:
 		r.fails("fault %d, %s: not right: %v", n, f.kind, err)
-	case took > *bound+stood:
-		r.fails("fault %d, %s: right after %s, want %s", n, f.kind, round(took), *bound)
+	case took > f.bound()+stood:
+		r.fails("fault %d, %s: right after %s, want %s", n, f.kind, round(took), f.bound())
 	}
 	if o.missing > 0 && !f.loses && stood < time.Second {
 		r.fails("fault %d, %s: %d words of allowed flows were lost", n, f.kind, o.missing)

@@ -17,7 +17,18 @@ type fault struct {
 	kind string
 	// loses: packets of allowed flows may be lost, since the fault cuts their own path. They must come again after.
 	loses bool
-	do    func(ctx context.Context, w *world, rng *rand.Rand) error
+	// peering: it deletes peerings, whose routes go at once and are back when sessions are. Both ends call at random, and an attempt in which they
+	// call at the same time is lost: each takes up to 4 s.
+	peering bool
+	do      func(ctx context.Context, w *world, rng *rand.Rand) error
+}
+
+// bound is how long after it all must be right again.
+func (f fault) bound() time.Duration {
+	if f.peering {
+		return *bound + 10*time.Second
+	}
+	return *bound
 }
 
 func anyHost(rng *rand.Rand) string { return hosts[rng.IntN(len(hosts))] }

@@ -26,7 +26,8 @@ func valueFaults() []fault {
 		}}
 	}
 	remove := func(plural, name string, loses bool) fault {
-		return fault{kind: "deleted-" + strings.TrimSuffix(plural, "/"), loses: loses, do: func(ctx context.Context, w *world, rng *rand.Rand) error {
+		peering := plural == "bgppeers/" || plural == "nodes/"
+		return fault{kind: "deleted-" + strings.TrimSuffix(plural, "/"), loses: loses, peering: peering, do: func(ctx context.Context, w *world, rng *rand.Rand) error {
 			return w.remove(ctx, rng, plural, name)
 		}}
 	}

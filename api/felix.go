@@ -58,7 +58,7 @@ type FelixConfigurationSpec struct {
 	NftablesMode    *string `json:"nftablesMode,omitempty"`    // Enabled, Disabled, Auto
 	IptablesBackend *string `json:"iptablesBackend,omitempty"` // Auto, NFT, Legacy
 
-	// Of policy in the tables of iptables, besides ChainInsertMode.
+	// Policy in the tables of iptables; ChainInsertMode is of it, too.
 	IptablesFilterAllowAction string `json:"iptablesFilterAllowAction,omitempty"` // Accept (default), Return
 	IptablesMangleAllowAction string `json:"iptablesMangleAllowAction,omitempty"` // Accept (default), Return
 	IptablesFilterDenyAction  string `json:"iptablesFilterDenyAction,omitempty"`  // Drop (default), Reject

@@ -2732,7 +2732,7 @@ func (x *HostSettings) GetIptables() *IPTablesSettings {
 	return nil
 }
 
-// IPTablesSettings are how a driver that keeps policy in the tables of iptables has it there, beside rules of others; to others they are nothing.
+// IPTablesSettings say how policy in the tables of iptables goes together with rules of other programs there. A driver that has no such tables need not read them.
 type IPTablesSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Append        bool                   `protobuf:"varint,1,opt,name=append,proto3" json:"append,omitempty"`                                 // what is there already of others is asked before policy

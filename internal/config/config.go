@@ -101,7 +101,7 @@ func (s *Settings) Target() netip.AddrPort {
 	return netip.AddrPortFrom(a, uint16(s.Metadata.Port))
 }
 
-// IPTables is how policy is in the tables of iptables, beside rules of others.
+// IPTables says how policy in the tables of iptables goes together with rules of other programs there.
 type IPTables struct {
 	InsertMode  string // Insert or Append
 	FilterAllow string // Accept or Return

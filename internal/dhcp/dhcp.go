@@ -183,7 +183,7 @@ func (s Server) inform(m Machine, req *dhcpv4.DHCPv4, a Address) (*Reply, error)
 // classlessOfWindows is 121 under the number of older Windows, which is sent to whoever asks for it.
 const classlessOfWindows = 249
 
-// configure adds what the machine is to have besides its address.
+// configure adds the options of the machine's network and name.
 func (m *Machine) configure(out, req *dhcpv4.DHCPv4, n subnet.Subnet) {
 	out.UpdateOption(dhcpv4.OptSubnetMask(net.CIDRMask(n.CIDR.Bits(), 32)))
 	if n.Gateway.IsValid() {

@@ -338,7 +338,7 @@ type HostSettings struct {
 	IPTables  IPTablesSettings
 }
 
-// IPTablesSettings are how policy is in the tables of iptables, beside rules of others. The zero value: as no setting says otherwise.
+// IPTablesSettings say how policy in the tables of iptables goes together with rules of other programs there. The zero value is the default.
 type IPTablesSettings struct {
 	Append       bool // what is there already of others is asked before policy, not after it
 	FilterReturn bool // what policy allows goes on to the rules of others in table filter; else it is accepted there

@@ -74,7 +74,7 @@ func envText(lines []string) string {
 # IP6=autodetect
 # IP6_AUTODETECTION_METHOD=cidr=2001:db8::/32
 
-# Files of what daemons write, besides the journal: NAME/current, ten old ones of 10 MB beside it.
+# Directory of log files, one for each daemon: NAME/current, and ten older ones of 10 MB. The journal has all of it as well.
 # TWILL_LOG_DIR=/var/log/twill
 `
 	if len(lines) > 0 {

@@ -17,7 +17,8 @@ import (
 
 const verifyHelp = `Read back the nftables table, the routes and the settings of interfaces that
 are Twill's, and compare them with what a fresh agent would make from the
-datastore. Nothing is changed, and no agent needs to run. Workloads whose policy
+datastore, with the file, environment and command line of the agent that runs here.
+Nothing is changed, and no agent needs to run. Workloads whose policy
 is asked rule by rule although it should be look-ups are named, with the reason;
 that is no difference. With -o json or yaml they are byChains, beside differences.
 

@@ -48,7 +48,7 @@ hosts have thousands of routes.`,
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
   twill node --ip-autodetection-method interface=bond0 --ip6 autodetect
-  twill node --log-dir /var/log/twill           # with files, besides standard error
+  twill node --log-dir /var/log/twill           # also write log files
   DATASTORE_TYPE=kubernetes twill node          # a node of a Kubernetes cluster
   twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: console.NoArgs,
@@ -66,7 +66,7 @@ hosts have thousands of routes.`,
 	o.registration.AddFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
-	cmd.Flags().StringVar(&o.logDir, "log-dir", os.Getenv("TWILL_LOG_DIR"), "keep what each daemon writes in files here, too: NAME/current, ten old ones of 10 MB beside it; default: none (TWILL_LOG_DIR)")
+	cmd.Flags().StringVar(&o.logDir, "log-dir", os.Getenv("TWILL_LOG_DIR"), "directory of log files, one for each daemon: NAME/current, and ten older ones of 10 MB; standard error has all of it as well; default: no files (TWILL_LOG_DIR)")
 	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs, too; whoever reaches them needs no password")
 	return cmd
 }

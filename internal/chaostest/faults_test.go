@@ -17,16 +17,19 @@ type fault struct {
 	kind string
 	// loses: packets of allowed flows may be lost, since the fault cuts their own path. They must come again after.
 	loses bool
-	// peering: it deletes peerings, whose routes go at once and are back when sessions are. Both ends call at random, and an attempt in which they
-	// call at the same time is lost: each takes up to 4 s.
+	// peering: it deletes peerings, whose routes go at once and are back when sessions are. A peer that did not see the Cease takes it for a
+	// restart, and does not speak for idleHold.
 	peering bool
 	do      func(ctx context.Context, w *world, rng *rand.Rand) error
 }
 
+// idleHold is how long GoBGP does not speak to a peer whose session broke (docs/decisions/010-bgp.md).
+const idleHold = 5 * time.Second
+
 // bound is how long after it all must be right again.
 func (f fault) bound() time.Duration {
 	if f.peering {
-		return *bound + 10*time.Second
+		return *bound + idleHold
 	}
 	return *bound
 }

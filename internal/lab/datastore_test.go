@@ -44,6 +44,11 @@ func newAloneHost(t *testing.T, network string, environment ...string) *aloneHos
 		}
 		_ = log.Close()
 	})
+	await(t, "the node runs in namespaces of its own, which others can enter", func() bool {
+		exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(h.node.Process.Pid), "exe"))
+		must(t, err)
+		return exe == h.exe
+	})
 	return h
 }
 

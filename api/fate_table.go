@@ -94,10 +94,8 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 		localSubnetL2ReachabilityRefreshInterval=30s netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
 		prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile`),
 	fate(Warned, "nothing is reported to anybody outside", "usageReportingEnabled=true|false usageReportingInitialDelay=300s|5m|5m0s usageReportingInterval=86400s|24h|24h0m0s"),
-	fate(Warned, forFaults, `debugDisableLogDropping=false debugMemoryProfilePath debugSimulateCalcGraphHangAfter=0s|0
-		debugSimulateDataplaneApplyDelay=0s|0 debugSimulateDataplaneHangAfter=0s|0 logDebugFilenameRegex logDropActionOverride=false`),
+	fate(Warned, forFaults, `debugSimulateCalcGraphHangAfter=0s|0
+		debugSimulateDataplaneApplyDelay=0s|0 debugSimulateDataplaneHangAfter=0s|0 logDropActionOverride=false`),
 	fate(Warned, otherFlows, "flowLogsCollectorDebugTrace=false flowLogsFlushInterval=15s|300s flowLogsGoldmaneServer"),
 	fate(Warned, noWindows, "windowsManageFirewallRules=Disabled windowsNetworkName"),
-
-	fate(Warned, "Twill's agent writes its log to standard error alone", "logSeverityFile=None logSeveritySys=None logFilePath=none|/var/log/calico/felix.log"),
 )

@@ -33,7 +33,11 @@ type FelixConfigurationSpec struct {
 	LogSeverityScreen string `json:"logSeverityScreen,omitempty"` // Trace, Debug, Info (default), Warning, Error, Fatal, None
 	LogSeverityFile   string `json:"logSeverityFile,omitempty"`
 	LogSeveritySys    string `json:"logSeveritySys,omitempty"`
-	LogFilePath       string `json:"logFilePath,omitempty"`
+	LogFilePath       string `json:"logFilePath,omitempty"` // absolute, or none
+
+	LogDebugFilenameRegex   string `json:"logDebugFilenameRegex,omitempty"`
+	DebugDisableLogDropping *bool  `json:"debugDisableLogDropping,omitempty"` // default false
+	DebugMemoryProfilePath  string `json:"debugMemoryProfilePath,omitempty"`  // absolute, or none
 
 	IPForwarding                 string `json:"ipForwarding,omitempty"` // Enabled (default), Disabled
 	FloatingIPs                  string `json:"floatingIPs,omitempty"`  // Disabled (default), Enabled

@@ -55,8 +55,6 @@ type LaterSettings struct {
 	CgroupV2Path                             Later `json:"cgroupV2Path,omitempty"`
 	DataplaneDriver                          Later `json:"dataplaneDriver,omitempty"`
 	DataplaneWatchdogTimeout                 Later `json:"dataplaneWatchdogTimeout,omitempty"`
-	DebugDisableLogDropping                  Later `json:"debugDisableLogDropping,omitempty"`
-	DebugMemoryProfilePath                   Later `json:"debugMemoryProfilePath,omitempty"`
 	DebugSimulateCalcGraphHangAfter          Later `json:"debugSimulateCalcGraphHangAfter,omitempty"`
 	DebugSimulateDataplaneApplyDelay         Later `json:"debugSimulateDataplaneApplyDelay,omitempty"`
 	DebugSimulateDataplaneHangAfter          Later `json:"debugSimulateDataplaneHangAfter,omitempty"`
@@ -83,7 +81,6 @@ type LaterSettings struct {
 	LiveMigrationRouteConvergenceTime        Later `json:"liveMigrationRouteConvergenceTime,omitempty"`
 	LocalSubnetL2Reachability                Later `json:"localSubnetL2Reachability,omitempty"`
 	LocalSubnetL2ReachabilityRefreshInterval Later `json:"localSubnetL2ReachabilityRefreshInterval,omitempty"`
-	LogDebugFilenameRegex                    Later `json:"logDebugFilenameRegex,omitempty"`
 	LogDropActionOverride                    Later `json:"logDropActionOverride,omitempty"`
 	MaxIpsetSize                             Later `json:"maxIpsetSize,omitempty"`
 	NetlinkTimeout                           Later `json:"netlinkTimeout,omitempty"`

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -223,8 +224,23 @@ func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
 			v.fail(n.path, fmt.Sprintf("is %d: want 0, or %d to %d", *n.n, n.low, MaxMTU))
 		}
 	}
-	if _, err := regexp.Compile(s.MTUIfacePattern); err != nil {
-		v.fail("spec.mtuIfacePattern", fmt.Sprintf("is no regular expression: %v", err))
+	v.pattern("spec.mtuIfacePattern", s.MTUIfacePattern)
+	v.pattern("spec.logDebugFilenameRegex", s.LogDebugFilenameRegex)
+	v.filePath("spec.logFilePath", s.LogFilePath)
+	v.filePath("spec.debugMemoryProfilePath", s.DebugMemoryProfilePath)
+}
+
+// pattern refuses what is no regular expression of RE2's syntax.
+func (v *validator) pattern(path, text string) {
+	if _, err := regexp.Compile(text); err != nil {
+		v.fail(path, fmt.Sprintf("is no regular expression: %v", err))
+	}
+}
+
+// filePath refuses the name of a file that depends on where the agent was started.
+func (v *validator) filePath(path, name string) {
+	if name != "" && !strings.EqualFold(name, "none") && !filepath.IsAbs(name) {
+		v.fail(path, fmt.Sprintf("is %q: want an absolute path, or none", name))
 	}
 }
 

@@ -42,6 +42,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 	"github.com/twillnet/twill/internal/kernel/wg"
+	"github.com/twillnet/twill/internal/logs"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/syncer"
 	"github.com/twillnet/twill/internal/tunneladdr"
@@ -58,6 +59,9 @@ type Config struct {
 	Socket   string // of the server for `twill status` and plugins; empty: none
 	Log      *slog.Logger
 	Level    *slog.LevelVar // of Log; settings change it
+	JSON     bool           // lines of Log are JSON, and so are those of the log file that settings ask for
+
+	logs *logs.Logs // what else Log writes to; nil: nothing
 }
 
 // watchedPrefixes are the prefixes of the keys that calc needs.
@@ -88,7 +92,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	routes := fib.New(handles.rtnl)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
-	arrived := &arrival{all: make(chan struct{})}
+	arrived, heap := &arrival{all: make(chan struct{})}, &heapProfiles{log: cfg.Log}
 	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
 	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Keys: tunnels.Key})
 	forwarding, followers := in.parts([]dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, []dataplane.Follower{live, dropped, logged}, arrived)
@@ -112,11 +116,11 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	listen := server.listeners(cfg)
 	within, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	d.settings = []func(config.Settings){claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave)}
+	d.settings = []func(config.Settings){heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave)}
 
 	err = together(within, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
-		"endpoint plugins": claims.Run, "status": watch.run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
+		"endpoint plugins": claims.Run, "status": watch.run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run, "memory profiles": heap.run,
 		"policy":    watchPolicy,
 		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, policy, arrived, cfg.Log) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },
@@ -233,6 +237,7 @@ func begin(cfg Config, in backend) (kernelHandles, *calc.Graph, backend, error) 
 	}
 	g, err := d.graph(cfg)
 	if err == nil && in == "" {
+		logging(cfg.Level, cfg.logs, g.Settings().Settings)
 		in, err = d.begins(g.Settings().Settings, noted(cfg.Socket))
 	}
 	if err == nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/xtables"
+	"github.com/twillnet/twill/internal/logs"
 )
 
 // backend is where policy is: a part of the kernel, or the address of a driver in another process, which then has all that the drivers for the kernel
@@ -288,6 +289,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Node == "" {
 		return errors.New("agent: no node name; set NODENAME or --node")
 	}
+	cfg.logs = logs.New(cfg.Log, cfg.JSON, "")
+	defer cfg.logs.Close()
+	cfg.Log = cfg.logs.Logger()
 	for want := backend(""); ; {
 		err := run(ctx, cfg, want)
 		next, ok := errors.AsType[other](err)

@@ -19,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/logs"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/orchestrator/endpointapi"
 	"github.com/twillnet/twill/internal/status"
@@ -30,6 +31,7 @@ import (
 type reporter struct {
 	log       *slog.Logger
 	level     *slog.LevelVar
+	logs      *logs.Logs
 	metrics   *metrics.Metrics
 	status    *status.Reporter
 	problem   []config.Problem // in settings that are not the datastore's
@@ -68,7 +70,7 @@ type reporter struct {
 func newReporter(cfg Config, store datastore.Store, m *metrics.Metrics) *reporter {
 	now := time.Now()
 	r := &reporter{
-		log: cfg.Log, level: cfg.Level, metrics: m, problem: cfg.Problems,
+		log: cfg.Log, level: cfg.Level, logs: cfg.logs, metrics: m, problem: cfg.Problems,
 		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
 		failing:   map[string]string{},
 		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
@@ -218,16 +220,15 @@ func (r *reporter) freeze(frozen bool) {
 	r.status.Freeze(frozen)
 }
 
+// levels are the severities of settings.
 var levels = map[string]slog.Level{
 	"Trace": slog.LevelDebug - 4, "Debug": slog.LevelDebug, "Info": slog.LevelInfo, "Warning": slog.LevelWarn,
-	"Error": slog.LevelError, "Fatal": slog.LevelError + 4, "None": slog.LevelError + 8,
+	"Error": slog.LevelError, "Fatal": slog.LevelError + 4, "None": logs.None,
 }
 
 // configure takes over settings that are not the dataplane's.
 func (r *reporter) configure(s config.Settings) {
-	if r.level != nil {
-		r.level.Set(levels[s.LogSeverity])
-	}
+	logging(r.level, r.logs, s)
 	if r.memory != s.Memory {
 		r.memory = s.Memory
 		limit(s.Memory)

@@ -65,6 +65,8 @@ type Settings struct {
 	InterfaceRefresh    time.Duration
 
 	LogSeverity         string // Trace, Debug, Info, Warning, Error, Fatal or None
+	LogFile             LogFile
+	HeapProfile         string // the file that SIGUSR1 writes; empty: none
 	Region              string
 	ReportingInterval   time.Duration // zero: no reports
 	ReportingTTL        time.Duration
@@ -167,6 +169,15 @@ type Etcd struct {
 	Endpoints                     []string
 	Username, Password            string
 	CertFile, KeyFile, CACertFile string
+}
+
+// LogFile is where the agent's own log goes besides standard error.
+type LogFile struct {
+	Path       string // of a log file; empty: none
+	Severity   string // of its lines, as LogSeverity
+	Sys        string // of lines for syslog, as LogSeverity
+	DebugFiles string // a regular expression of names of source files whose lines below Info are written; empty: all
+	Wait       bool   // a line waits where one of these is slow, in place of being dropped
 }
 
 // Log is how rules with action Log report packets.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -161,6 +162,16 @@ var params = []Param{
 	burst(),
 	oneOf("logSeverityScreen", "Info", "the least severe lines that are written to standard error", func(s *Settings) *string { return &s.LogSeverity },
 		"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"),
+	logPath("logFilePath", "a file to which the agent writes its log, too; full ones (10 MB) are put aside, ten of them are kept; none: no file", func(s *Settings) *string { return &s.LogFile.Path }),
+	oneOf("logSeverityFile", "Info", "the least severe lines of that file", func(s *Settings) *string { return &s.LogFile.Severity },
+		"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"),
+	oneOf("logSeveritySys", "None", "the least severe lines that are written to this host's syslog, too, as twill-agent; None: nothing is", func(s *Settings) *string { return &s.LogFile.Sys },
+		"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"),
+	pattern("logDebugFilenameRegex", "", "of lines less severe than Info only those are written, wherever, that were made in source files whose names this regular expression matches, such as ^fib; empty: all",
+		func(s *Settings) *string { return &s.LogFile.DebugFiles }),
+	yesNo("debugDisableLogDropping", "false", "true: where the log file or syslog is slow the agent waits; false: it goes on, and lines are dropped, which the next one says",
+		func(s *Settings) *bool { return &s.LogFile.Wait }),
+	logPath("debugMemoryProfilePath", "the file to which SIGUSR1 has the agent write a profile of its memory, for `go tool pprof`; <timestamp> in it becomes the time; none: the signal does nothing", func(s *Settings) *string { return &s.HeapProfile }),
 	oneOf("logFormat", "text", "how lines of the log look", func(s *Settings) *string { return &s.LogFormat }, "text", "json").local(handlerMade),
 	text("openstackRegion", "", "the region in the keys of status", func(s *Settings) *string { return &s.Region }),
 	duration("reportingInterval", "30s", "how often the agent says in the datastore that it lives; 0 never", func(s *Settings) *time.Duration { return &s.ReportingInterval }),
@@ -208,6 +219,20 @@ func (p Param) check(ok func(string) error) Param {
 
 func text(name, value, help string, field func(*Settings) *string) Param {
 	return Param{Name: name, Type: "text", Default: value, Help: help, set: func(s *Settings, text string) error {
+		*field(s) = text
+		return nil
+	}}
+}
+
+// logPath is the path of a file that the agent writes; none: none.
+func logPath(name, help string, field func(*Settings) *string) Param {
+	return Param{Name: name, Type: "absolute path, or none", Default: "none", Help: help, set: func(s *Settings, text string) error {
+		if strings.EqualFold(text, "none") {
+			text = ""
+		}
+		if text != "" && !filepath.IsAbs(text) {
+			return fmt.Errorf("is %q: want an absolute path, or none", text)
+		}
 		*field(s) = text
 		return nil
 	}}

@@ -247,7 +247,7 @@ func TestEverySettingIsLive(t *testing.T) {
 	other := map[string]string{
 		"interfacePrefix": `"cali,tap"`, "defaultEndpointToHostAction": `"Accept"`, "allowVXLANPacketsFromWorkloads": `true`,
 		"allowIPIPPacketsFromWorkloads": `true`, "disableConntrackInvalidCheck": `true`, "workloadSourceSpoofing": `"Any"`,
-		"nftablesRefreshInterval": `"2s"`, "routeRefreshInterval": `"2s"`, "ipsetsRefreshInterval": `"2s"`, "interfaceExclude": `"/^kube/,dummy0"`, "ipv6Support": `false`, "ipForwarding": `"Disabled"`, "floatingIPs": `"Enabled"`, "metadataAddr": `"172.30.0.1"`, "metadataPort": `8776`, "interfaceRefreshInterval": `"2s"`, "logSeverityScreen": `"Debug"`,
+		"nftablesRefreshInterval": `"2s"`, "routeRefreshInterval": `"2s"`, "ipsetsRefreshInterval": `"2s"`, "interfaceExclude": `"/^kube/,dummy0"`, "ipv6Support": `false`, "ipForwarding": `"Disabled"`, "floatingIPs": `"Enabled"`, "metadataAddr": `"172.30.0.1"`, "metadataPort": `8776`, "interfaceRefreshInterval": `"2s"`, "logSeverityScreen": `"Debug"`, "logFilePath": `"/run/twill-drift.log"`, "logSeverityFile": `"Error"`, "logSeveritySys": `"Error"`, "logDebugFilenameRegex": `"."`, "debugDisableLogDropping": `true`, "debugMemoryProfilePath": `"/run/twill-drift.pprof"`,
 		"openstackRegion": `"west"`, "reportingInterval": `"1s"`, "reportingTTL": `"5s"`, "endpointReportingEnabled": `false`,
 		"endpointReportingDelay": `"2s"`, "healthEnabled": `false`, "healthHost": `"127.0.0.1"`, "healthPort": `9199`,
 		"prometheusMetricsEnabled": `true`, "prometheusMetricsHost": `"127.0.0.1"`, "prometheusMetricsPort": `9191`,

@@ -15,16 +15,16 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 var felixSettings = slices.Concat(
 	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay wireguardKeepAlive", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
-		"prometheusProcessMetricsEnabled prometheusWireGuardMetricsEnabled wireguardThreadingEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled routeSyncDisabled useInternalDataplaneDriver", pointer),
+		"prometheusProcessMetricsEnabled prometheusWireGuardMetricsEnabled wireguardThreadingEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled debugDisableLogDropping routeSyncDisabled useInternalDataplaneDriver", pointer),
 	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6", from(1, 65535)), fieldsOf("wireguardInterfaceName", pick("wireguard.cali", "wg0")), fieldsOf("wireguardInterfaceNameV6", pick("wg-v6.cali", "wg1")), fieldsOf("wireguardRoutingRulePriority", from(1, 9999)), fieldsOf("wireguardMTU wireguardMTUV6 vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
 	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
-	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath", files),
+	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath debugMemoryProfilePath", files),
 	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
 	fieldsOf("failsafeInboundHostPorts failsafeOutboundHostPorts", failsafes), fieldsOf("externalNodesList", some(0, 2, prefix)),
 	fieldsOf("deviceRouteSourceAddress", addr4), fieldsOf("deviceRouteSourceAddressIPv6", addr6), fieldsOf("ipv4NormalRoutePriority ipv6NormalRoutePriority", from(1, 2047)),
 	fieldsOf("iptablesFilterAllowAction iptablesMangleAllowAction", anyCase("Accept", "Return")), fieldsOf("iptablesFilterDenyAction", anyCase("Drop", "Reject")),
 	[]field{
-		opt("mtuIfacePattern", pick("^en.*", "eth.*|bond0")), opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
+		opt("mtuIfacePattern", pick("^en.*", "eth.*|bond0")), opt("logDebugFilenameRegex", pick("", "^fib.*")), opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
 		opt("chainInsertMode", anyCase("Insert", "Append")), opt("defaultEndpointToHostAction", anyCase("Drop", "Accept", "Return")),
 		opt("logPrefix", pick("calico-packet", "%t %n")), opt("logActionRateLimit", pick("10/second", "9999/day")), opt("logActionRateLimitBurst", from(1, 9999)),
 		opt("flowLogsLocalReporter", enabled), opt("flowLogsPolicyEvaluationMode", pick("None", "Continuous")), opt("workloadSourceSpoofing", anyCase("Disabled", "Any")),
@@ -39,7 +39,7 @@ var felixSettings = slices.Concat(
 var laterSettings = slices.Concat(
 	fieldsOf("wireguardHostEncryptionEnabled "+
 		"bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
-		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled debugDisableLogDropping flowLogsCollectorDebugTrace genericXDPEnabled "+
+		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled flowLogsCollectorDebugTrace genericXDPEnabled "+
 		"requireMTUFile sidecarAccelerationEnabled usageReportingEnabled xdpEnabled", pointer),
 	fieldsOf("dataplaneWatchdogTimeout iptablesRefreshInterval iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
 		"bpfKubeProxyMinSyncPeriod debugSimulateCalcGraphHangAfter debugSimulateDataplaneApplyDelay debugSimulateDataplaneHangAfter flowLogsFlushInterval "+
@@ -48,8 +48,8 @@ var laterSettings = slices.Concat(
 		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
 		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipv4ElevatedRoutePriority ipv6ElevatedRoutePriority "+
 		"iptablesMarkMask maxIpsetSize metadataPort", from(0, 9999)),
-	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver debugMemoryProfilePath endpointStatusPathPrefix "+
-		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex policySyncPathPrefix prometheusMetricsClientAuth", pick("", "a=true", "/var/x", "eth.*")),
+	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver endpointStatusPathPrefix "+
+		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer policySyncPathPrefix prometheusMetricsClientAuth", pick("", "a=true", "/var/x", "eth.*")),
 	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode windowsManageFirewallRules", enabled),
 	fieldsOf("nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),
 	fieldsOf("nftablesFilterDenyAction", anyCase("Drop", "Reject")),

@@ -37,7 +37,7 @@ FelixConfiguration resources, and are live. See "twill config".`,
 			}
 			return agent.Run(cmd.Context(), agent.Config{
 				Node: l.Node, Store: store, Local: l.Layers, Version: conn.Version, Socket: socket,
-				Log: c.LogAs(l.Settings.LogFormat), Level: &c.Level, Problems: l.Problems,
+				Log: c.LogAs(l.Settings.LogFormat), Level: &c.Level, JSON: l.Settings.LogFormat == "json", Problems: l.Problems,
 			})
 		},
 	}

@@ -108,7 +108,7 @@ var inexpressible = []struct{ what, path, reason string }{
 	{"numbers of ports as text, where the protocol is missing", `[pP]orts$`, `^needs protocol TCP, UDP or SCTP`},
 	{"a range of ports that ends before it begins", `ports\[\d+\]$`, `the lower first`},
 	{"an AS number as text that is too large", `asNumber$`, `^AS number`},
-	{"regular expressions, and lists of them", `interfacePattern$|interfaceExclude$|mtuIfacePattern$`, ``},
+	{"regular expressions, and lists of them", `interfacePattern$|interfaceExclude$|mtuIfacePattern$|logDebugFilenameRegex$`, ``},
 	{"parts of an ipBlock that are elsewhere", `except\[\d+\]$`, `is not a part of`},
 	{"communities that are not named", `communities\[\d+\]$`, `does not name`},
 	{"objects of a list with the same name", `(communities|templates|ports)\[\d+\]`, `is there twice`},

@@ -93,7 +93,6 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"] liveMigrationRouteConvergenceTime=30s
 		localSubnetL2ReachabilityRefreshInterval=30s netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
 		prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile`),
-	fate(Warned, "nothing is reported to anybody outside", "usageReportingEnabled=true|false usageReportingInitialDelay=300s|5m|5m0s usageReportingInterval=86400s|24h|24h0m0s"),
 	fate(Warned, forFaults, `debugSimulateCalcGraphHangAfter=0s|0
 		debugSimulateDataplaneApplyDelay=0s|0 debugSimulateDataplaneHangAfter=0s|0 logDropActionOverride=false`),
 	fate(Warned, otherFlows, "flowLogsCollectorDebugTrace=false flowLogsFlushInterval=15s|300s flowLogsGoldmaneServer"),

@@ -39,6 +39,10 @@ type FelixConfigurationSpec struct {
 	DebugDisableLogDropping *bool  `json:"debugDisableLogDropping,omitempty"` // default false
 	DebugMemoryProfilePath  string `json:"debugMemoryProfilePath,omitempty"`  // absolute, or none
 
+	UsageReportingEnabled      *bool   `json:"usageReportingEnabled,omitempty"` // default true; a host's usageReportingURL says whether anything is sent
+	UsageReportingInitialDelay *string `json:"usageReportingInitialDelay,omitempty"`
+	UsageReportingInterval     *string `json:"usageReportingInterval,omitempty"`
+
 	IPForwarding                 string `json:"ipForwarding,omitempty"` // Enabled (default), Disabled
 	FloatingIPs                  string `json:"floatingIPs,omitempty"`  // Disabled (default), Enabled
 	IPv6Support                  *bool  `json:"ipv6Support,omitempty"`

@@ -101,9 +101,6 @@ type LaterSettings struct {
 	RouteTableRanges                         Later `json:"routeTableRanges,omitempty"`
 	ServiceLoopPrevention                    Later `json:"serviceLoopPrevention,omitempty"`
 	SidecarAccelerationEnabled               Later `json:"sidecarAccelerationEnabled,omitempty"`
-	UsageReportingEnabled                    Later `json:"usageReportingEnabled,omitempty"`
-	UsageReportingInitialDelay               Later `json:"usageReportingInitialDelay,omitempty"`
-	UsageReportingInterval                   Later `json:"usageReportingInterval,omitempty"`
 	WindowsManageFirewallRules               Later `json:"windowsManageFirewallRules,omitempty"`
 	WindowsNetworkName                       Later `json:"windowsNetworkName,omitempty"`
 	WireguardHostEncryptionEnabled           Later `json:"wireguardHostEncryptionEnabled,omitempty"`

@@ -113,7 +113,7 @@ func ParseLogRate(text string) (uint32, time.Duration, error) {
 	return uint32(n), per, nil
 }
 
-func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
+func (v *validator) felixDurations(s *FelixConfigurationSpec) {
 	for _, d := range []struct {
 		path string
 		text *string
@@ -126,11 +126,17 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		{"spec.interfaceRefreshInterval", s.InterfaceRefreshInterval},
 		{"spec.ipsetsRefreshInterval", s.IPSetsRefreshInterval},
 		{"spec.wireguardKeepAlive", s.WireguardKeepAlive},
+		{"spec.usageReportingInitialDelay", s.UsageReportingInitialDelay},
+		{"spec.usageReportingInterval", s.UsageReportingInterval},
 	} {
 		if d.text != nil && !validDuration(*d.text) {
 			v.fail(d.path, fmt.Sprintf("is %q: want a duration such as 90s or 1m30s", *d.text))
 		}
 	}
+}
+
+func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
+	v.felixDurations(s)
 	if t := s.LogActionRateLimit; t != nil && *t != "" {
 		if _, _, err := ParseLogRate(*t); err != nil {
 			v.fail("spec.logActionRateLimit", err.Error())

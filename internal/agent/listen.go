@@ -97,6 +97,7 @@ func (d *handlers) listeners(cfg Config) listeners {
 		_ = e.Encode(d.watch.report()) // the reader has gone
 	})
 	answers.HandleFunc("GET /settings", localSettings(cfg))
+	answers.HandleFunc("GET /usage", d.watch.usageReport)
 	numbers := http.NewServeMux()
 	numbers.Handle("GET /metrics", promhttp.HandlerFor(d.numbers(), promhttp.HandlerOpts{}))
 	all := http.NewServeMux()

@@ -24,6 +24,7 @@ import (
 	"github.com/twillnet/twill/internal/orchestrator/endpointapi"
 	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/syncer"
+	"github.com/twillnet/twill/internal/usage"
 )
 
 // reporter passes events of the parts to logs, metrics, health and status. Its
@@ -32,6 +33,8 @@ type reporter struct {
 	log       *slog.Logger
 	level     *slog.LevelVar
 	logs      *logs.Logs
+	usage     *usage.Reporter
+	cluster   calc.Cluster // guarded by mu
 	metrics   *metrics.Metrics
 	status    *status.Reporter
 	problem   []config.Problem // in settings that are not the datastore's
@@ -74,7 +77,7 @@ func newReporter(cfg Config, store datastore.Store, m *metrics.Metrics) *reporte
 		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
 		failing:   map[string]string{},
 		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
-		leftovers: &leftovers{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), others: newOthers(), progressed: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
+		leftovers: &leftovers{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), others: newOthers(), usage: usage.New(cfg.Log.With("part", "usage")), progressed: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
 	}
 	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
 	m.Source(1)
@@ -166,7 +169,12 @@ func (r *reporter) calculated(took time.Duration, g *calc.Graph) {
 	r.mu.Lock()
 	changed := !slices.Equal(r.unready, why)
 	r.unready = why
+	r.cluster = g.Cluster()
+	known := r.cluster.Known
 	r.mu.Unlock()
+	if known {
+		r.usage.Know(usageOf(g, r.identity.Version))
+	}
 	if changed {
 		r.status.Touch()
 	}
@@ -229,6 +237,7 @@ var levels = map[string]slog.Level{
 // configure takes over settings that are not the dataplane's.
 func (r *reporter) configure(s config.Settings) {
 	logging(r.level, r.logs, s)
+	r.usage.Configure(usage.Settings(s.Usage))
 	if r.memory != s.Memory {
 		r.memory = s.Memory
 		limit(s.Memory)
@@ -291,7 +300,9 @@ func (r *reporter) count() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.tracker.counts()
-	r.metrics.Has(metrics.Node{Endpoints: c.Endpoints, Policies: c.Policies, Sets: c.Sets, Routes: c.Routes, ByChains: c.ByChains})
+	r.metrics.Has(metrics.Node{Endpoints: c.Endpoints, Policies: c.Policies, Sets: c.Sets, Routes: c.Routes, ByChains: c.ByChains, Cluster: metrics.Cluster{
+		Hosts: r.cluster.Hosts, WorkloadEndpoints: r.cluster.WorkloadEndpoints, HostEndpoints: r.cluster.HostEndpoints, Policies: r.cluster.Policies, Profiles: r.cluster.Profiles,
+	}})
 }
 
 // Merged is called by the dataplane, which merges batches in the order in which they were sent.

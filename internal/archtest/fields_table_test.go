@@ -36,6 +36,7 @@ var proofs = []proof{
 	{"logs.TestDebugLinesOfSomeSourceFilesAlone, agent.TestTheLogGoesWhereSettingsSay", "FelixConfigurationSpec", "logDebugFilenameRegex"},
 	{"logs.TestNoLineIsLostWhereTheDaemonWaits, agent.TestTheLogGoesWhereSettingsSay", "FelixConfigurationSpec", "debugDisableLogDropping"},
 	{"agent.TestASignalWritesAProfileOfMemory", "FelixConfigurationSpec", "debugMemoryProfilePath"},
+	{"usage.TestNothingIsSentUnlessAskedFor, TestWhenReportsAreSent, agent.TestWhatIsReportedIsShown", "FelixConfigurationSpec", "usageReportingEnabled usageReportingInitialDelay usageReportingInterval"},
 	{"iptables.TestOursIsFirstOrAfterWhatIsThere, calc.TestEachSettingReachesTheIntent, testdata/script/iptables_others.txt", "FelixConfigurationSpec", "chainInsertMode"},
 	{"iptables.TestWhatPolicyAllowsPassesWhereOthersDrop, TestWhatAHostEndpointAllowsIsAccepted, calc.TestEachSettingReachesTheIntent, testdata/script/iptables_others.txt", "FelixConfigurationSpec", "iptablesFilterAllowAction"},
 	{"iptables.TestTableMangleHasASettingOfItsOwn, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "iptablesMangleAllowAction"},

@@ -59,7 +59,7 @@ var layers = map[string]int{
 	"internal/ipam": 3, "internal/controller": 3, "internal/relay": 3, "internal/relay/process": 6, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
 	"internal/dataplane": 4, "internal/status": 2, "internal/cni": 4, "internal/libnetwork": 5, "internal/attach": 5, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 5, "internal/tunneladdr": 5, "internal/kubemirror": 5,
 	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/simulate": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
-	"internal/orchestrator": 5, "internal/dhcp/subnet": 1, "internal/dhcp": 3, "internal/dhcp/dhcpd": 5, "internal/leader": 1, "internal/logs": 1, "internal/kubecontrollers": 6, "internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6, "internal/podtest": 6,
+	"internal/orchestrator": 5, "internal/dhcp/subnet": 1, "internal/dhcp": 3, "internal/dhcp/dhcpd": 5, "internal/leader": 1, "internal/logs": 1, "internal/usage": 4, "internal/kubecontrollers": 6, "internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6, "internal/podtest": 6,
 	"cmd/twill": 7, "cmd/twill-cni": 7,
 	"internal/bench": 7, "internal/image": 0, "internal/kubecluster": 7, "hack/kubecluster": 8, "hack/bench": 8, "hack/image": 7, "hack/fanout": 7, "hack/kube": 7, "hack/vm": 7, "internal/kubetest": 3, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
 }

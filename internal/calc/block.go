@@ -120,6 +120,7 @@ func (g *Graph) putNode(key, name string, r *api.Node) {
 	g.floats.ofNode(key, r)
 	if r == nil {
 		if old := g.hosts.Remove(key); old != nil {
+			g.tally(key, -1)
 			g.hostSets.Replaced(old, nil)
 		}
 		g.reach.SetNode(name, route.Node{})
@@ -140,5 +141,8 @@ func (g *Graph) putNode(key, name string, r *api.Node) {
 		}
 	}
 	labels, old := maps.Clone(r.Metadata.Labels), g.hosts.Get(key)
+	if old == nil {
+		g.tally(key, 1)
+	}
 	g.hostSets.Replaced(old, g.hosts.Put(key, forced(labels, api.LabelNode, name), nil, ipset.Source{Addrs: ipset.Pack(g.nodes[key])}))
 }

@@ -58,6 +58,7 @@ type Graph struct {
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
 	frozen   bool
+	cluster  Cluster                   // without what maps in here count
 	pools    map[string]pool           // by key
 	nodes    map[string][]netip.Prefix // by key
 	problems map[string][]api.Problem
@@ -243,6 +244,7 @@ func (g *Graph) put(key string, s api.Stored) {
 		g.admitted[key] = true
 		if s.Ref.Name == "default" {
 			g.frozen = r.Spec.DatastoreReady != nil && !*r.Spec.DatastoreReady
+			g.cluster.GUID, g.cluster.Type, g.cluster.CalicoVersion = r.Spec.ClusterGUID, r.Spec.ClusterType, r.Spec.CalicoVersion
 		}
 	}
 }

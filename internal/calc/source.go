@@ -11,11 +11,15 @@ import (
 
 func (g *Graph) putSource(key string, labels map[string]string, parents []string, src ipset.Source) {
 	old := g.sources.Get(key)
+	if old == nil {
+		g.tally(key, 1)
+	}
 	g.sets.Replaced(old, g.sources.Put(key, labels, parents, src))
 }
 
 func (g *Graph) removeSource(key string) {
 	if old := g.sources.Remove(key); old != nil {
+		g.tally(key, -1)
 		g.sets.Replaced(old, nil)
 	}
 }

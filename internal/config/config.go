@@ -66,6 +66,7 @@ type Settings struct {
 
 	LogSeverity         string // Trace, Debug, Info, Warning, Error, Fatal or None
 	LogFile             LogFile
+	Usage               Usage
 	HeapProfile         string // the file that SIGUSR1 writes; empty: none
 	Region              string
 	ReportingInterval   time.Duration // zero: no reports
@@ -169,6 +170,14 @@ type Etcd struct {
 	Endpoints                     []string
 	Username, Password            string
 	CertFile, KeyFile, CACertFile string
+}
+
+// Usage says whether and where the agent reports how much the cluster has.
+type Usage struct {
+	Enabled  bool
+	URL      string        // http or https; empty: nowhere
+	Delay    time.Duration // until the first report
+	Interval time.Duration // between reports; zero: the first is the last
 }
 
 // LogFile is where the agent's own log goes besides standard error.

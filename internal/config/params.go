@@ -1,8 +1,10 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -173,6 +175,10 @@ var params = []Param{
 		func(s *Settings) *bool { return &s.LogFile.Wait }),
 	logPath("debugMemoryProfilePath", "the file to which SIGUSR1 has the agent write a profile of its memory, for `go tool pprof`; <timestamp> in it becomes the time; none: the signal does nothing", func(s *Settings) *string { return &s.HeapProfile }),
 	oneOf("logFormat", "text", "how lines of the log look", func(s *Settings) *string { return &s.LogFormat }, "text", "json").local(handlerMade),
+	yesNo("usageReportingEnabled", "true", "report usage to usageReportingURL, if a host has one; false: to nobody", func(s *Settings) *bool { return &s.Usage.Enabled }),
+	usageURL(),
+	duration("usageReportingInitialDelay", "300s", "how long after its start the agent reports first, and a random time of up to a second for each host", func(s *Settings) *time.Duration { return &s.Usage.Delay }),
+	duration("usageReportingInterval", "86400s", "how long after that it reports again, less up to a tenth; 0 never", func(s *Settings) *time.Duration { return &s.Usage.Interval }),
 	text("openstackRegion", "", "the region in the keys of status", func(s *Settings) *string { return &s.Region }),
 	duration("reportingInterval", "30s", "how often the agent says in the datastore that it lives; 0 never", func(s *Settings) *time.Duration { return &s.ReportingInterval }),
 	duration("reportingTTL", "90s", "how long such a report is valid", func(s *Settings) *time.Duration { return &s.ReportingTTL }),
@@ -236,6 +242,24 @@ func logPath(name, help string, field func(*Settings) *string) Param {
 		*field(s) = text
 		return nil
 	}}
+}
+
+// usageURL is the operator's: nobody who writes to the datastore can have hosts send something somewhere.
+func usageURL() Param {
+	p := text("usageReportingURL", "", "where the agent reports how much the cluster has and which versions, as `twill config --usage-report` shows it; empty: nowhere", func(s *Settings) *string { return &s.Usage.URL })
+	set := p.set
+	p.Type = "URL, of http or https"
+	p.set = func(s *Settings, text string) error {
+		u, err := url.Parse(text)
+		if err == nil && u.User != nil {
+			return errors.New("has a user's name or password, which would be shown with the settings: leave it out")
+		}
+		if text != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+			return fmt.Errorf("is %q: want https://HOST/PATH, or http", text)
+		}
+		return set(s, text)
+	}
+	return p.local("only who runs a host says what it sends to others")
 }
 
 // dataplaneDriver also takes upstream's default, which names no driver of ours.

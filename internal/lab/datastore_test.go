@@ -121,7 +121,7 @@ func TestTheAgentIsAskedForItsSettings(t *testing.T) {
 		{"", "defaultEndpointToHostAction Return environment", "Accept"},
 		{"--node alone", "defaultEndpointToHostAction Return environment", "Accept"},
 		{"", "logSeverityScreen Debug", "logSeverityScreen Debug environment"},
-		{"", "1 settings were passed over: environment: logFormat is \"xml\"", "logFormat xml environment"},
+		{"", "Passed over: 1 setting. environment: logFormat is \"xml\"", "logFormat xml environment"},
 		{"--node other", "defaultEndpointToHostAction Accept", "Return"},
 		{"--as-started-here", "defaultEndpointToHostAction Accept", "Return"},
 	} {

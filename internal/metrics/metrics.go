@@ -31,6 +31,9 @@ type Metrics struct {
 	endpoints               *prometheus.GaugeVec
 	policies, sets, routes  prometheus.Gauge
 	byChains                prometheus.Gauge
+	hosts, workloads        prometheus.Gauge
+	hostEndpoints, profiles prometheus.Gauge
+	allPolicies             prometheus.Gauge
 	source, frozen, inForce prometheus.Gauge
 	problems                prometheus.Gauge
 }
@@ -52,6 +55,11 @@ func New(reg prometheus.Registerer) *Metrics {
 	m.policies = m.gauge("felix_active_local_policies", "Policies and profiles that endpoints of this node use.").WithLabelValues()
 	m.sets = m.gauge("felix_ipsets_calico", "Sets of addresses that the rules of these use.").WithLabelValues()
 	m.routes = m.gauge("twill_local_routes", "Routes of this node's endpoints and blocks.").WithLabelValues()
+	m.hosts = m.gauge("felix_cluster_num_hosts", "Nodes of the cluster.").WithLabelValues()
+	m.workloads = m.gauge("felix_cluster_num_workload_endpoints", "Workload endpoints of the cluster.").WithLabelValues()
+	m.hostEndpoints = m.gauge("felix_cluster_num_host_endpoints", "Host endpoints of the cluster.").WithLabelValues()
+	m.allPolicies = m.gauge("felix_cluster_num_policies", "Policies of the cluster, with those that are staged.").WithLabelValues()
+	m.profiles = m.gauge("felix_cluster_num_profiles", "Profiles of the cluster.").WithLabelValues()
 	m.byChains = m.gauge("twill_groups_by_chains", "Groups of endpoints with the same policies that are asked rule by rule although policyRendering is Compiled: they exceed a limit of it.").WithLabelValues()
 	m.source = m.gauge("felix_resync_state", "The datastore: 1 does not answer, 2 is being listed, 3 is in sync.").WithLabelValues()
 	m.frozen = m.gauge("twill_datastore_frozen", "1 while datastoreReady is false, and nothing is acted upon.").WithLabelValues()
@@ -122,6 +130,7 @@ type Node struct {
 	Endpoints              map[string]int // by state
 	Policies, Sets, Routes int
 	ByChains               int // groups of endpoints whose policy is asked rule by rule, although the settings want look-ups
+	Cluster                Cluster
 }
 
 // Has says how much there is.
@@ -133,6 +142,17 @@ func (m *Metrics) Has(n Node) {
 	m.sets.Set(float64(n.Sets))
 	m.routes.Set(float64(n.Routes))
 	m.byChains.Set(float64(n.ByChains))
+	for g, count := range map[prometheus.Gauge]int{
+		m.hosts: n.Cluster.Hosts, m.workloads: n.Cluster.WorkloadEndpoints, m.hostEndpoints: n.Cluster.HostEndpoints,
+		m.allPolicies: n.Cluster.Policies, m.profiles: n.Cluster.Profiles,
+	} {
+		g.Set(float64(count))
+	}
+}
+
+// Cluster is how much there is in the cluster.
+type Cluster struct {
+	Hosts, WorkloadEndpoints, HostEndpoints, Policies, Profiles int
 }
 
 // Source is the state of the datastore, 1 to 3, as felix_resync_state has it.

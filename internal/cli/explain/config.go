@@ -14,6 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/explain/settings"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/terminal"
@@ -22,7 +23,7 @@ import (
 func (c *command) configCmd() *cobra.Command {
 	var l conn.Local
 	var output console.Output
-	var all, offline, startedHere bool
+	var all, offline, startedHere, usage bool
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print the settings of this node's agent, and where each comes from",
@@ -40,6 +41,9 @@ Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`
 		Example: "  twill config                 # what differs from the defaults\n  twill config --all\n  twill config --as-started-here   # what a restart in this environment would make of it\n  twill config --node h1 -o yaml\n  twill config params          # what there is, as a page",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if usage {
+				return settings.PrintUsage(cmd.Context(), c.Stdio, output, conn.AgentSocket())
+			}
 			if err := l.Read(); err != nil {
 				return err
 			}
@@ -69,13 +73,9 @@ Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`
 	f.BoolVar(&all, "all", false, "also print what has its default")
 	f.BoolVar(&startedHere, "as-started-here", false, "do not ask the agent that runs here")
 	f.BoolVar(&offline, "offline", false, "do not ask the datastore")
+	f.BoolVar(&usage, "usage-report", false, "print what the agent that runs here reports to usageReportingURL, or would")
 	output.AddFlag(cmd)
-	cmd.AddCommand(&cobra.Command{
-		Use: "params", Short: "Print the reference of all settings, as Markdown", Args: console.NoArgs,
-		Long:    "Print a page of all settings: what each does, its default, and by which names a file, the\nenvironment and a FelixConfiguration have it.\n\nExit code: 0 printed, 2 usage.",
-		Example: "  twill config params > settings.md",
-		RunE:    func(*cobra.Command, []string) error { return config.Reference(c.Stdio.Out) },
-	})
+	cmd.AddCommand(settings.Params(c.Stdio.Out))
 	return cmd
 }
 
@@ -163,5 +163,5 @@ func wrongSettings(w io.Writer, local, all []config.Problem, stored []api.Proble
 	if len(lines) == 0 {
 		return nil
 	}
-	return console.Exit{Code: 1, Msg: fmt.Sprintf("%d settings were passed over:\n%s", len(lines), strings.Join(lines, "\n"))}
+	return console.Exit{Code: 1, Msg: fmt.Sprintf("Passed over: %s.\n%s", console.Count(len(lines), "setting"), strings.Join(lines, "\n"))}
 }

@@ -67,7 +67,7 @@ func limitFelix(n node) {
 		n.field(f).like(anyCase(words...) + `?`)
 	}
 	n.each(func(f node) { f.like(goDuration).longest(64) },
-		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive")
+		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive", "usageReportingInitialDelay", "usageReportingInterval")
 	const names = interfaceName + `(,` + interfaceName + `)*`
 	n.field("interfacePrefix").like(group(names) + `?`)
 	n.field("iptablesNATOutgoingInterfaceFilter").like(group(names) + `?\+?`)

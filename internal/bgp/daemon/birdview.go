@@ -39,6 +39,9 @@ func (w *confWriter) report() (speaker.Report, error) {
 	if w.configErr != "" {
 		r.Problems = append(r.Problems, "BIRD's configuration: "+w.configErr)
 	}
+	for _, problem := range w.templateProblems {
+		r.Problems = append(r.Problems, "template: "+problem)
+	}
 	installed, err := w.installed()
 	if err != nil {
 		return r, err

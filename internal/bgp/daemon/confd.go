@@ -25,11 +25,14 @@ import (
 // Confd configures RunConfd.
 type Confd struct {
 	Config
-	Output    string                  // the configuration's file
+	Output    string                  // the configuration's file; empty: only templates are rendered
 	Bird      string                  // BIRD's control socket; empty: BIRD is not asked to reload
 	Check     func(file string) error // has BIRD check a configuration
 	Onetime   bool                    // write it once, and end
 	KeepStage bool                    // leave a refused configuration next to the output
+	// Templates is the directory of users' templates, with conf.d and templates. Empty: there are none.
+	Templates string
+	Run       func(ctx context.Context, command string) error // runs the commands of template resources
 }
 
 // RunConfd keeps BIRD's configuration up to date with the datastore, until the context ends.
@@ -54,13 +57,12 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	}
 	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, requests: make(chan func()), started: time.Now()}
 	k := newPlanSource(cfg.Config, plans, secrets)
-	k.statuses, k.bird = statuses{w, h}, true
+	k.statuses, k.bird, k.keys = statuses{w, h}, true, cfg.Templates != ""
+	if cfg.Templates != "" {
+		w.templates = newTemplates(cfg)
+	}
 	if cfg.Onetime {
-		p, err := k.now(ctx)
-		if err != nil {
-			return fmt.Errorf("confd: %w", err)
-		}
-		return w.write(p)
+		return w.once(ctx, k)
 	}
 	if w.former, err = formerRoutes(h, cfg.Reflector); err != nil {
 		return fmt.Errorf("confd: %w", err)
@@ -73,10 +75,37 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	group.Go(func() error { return k.run(ctx) })
 	group.Go(func() error { return socket.Run(ctx) })
 	group.Go(func() error { return w.follow(ctx, plans) })
+	if w.templates != nil {
+		w.templates.report = func(problems []string) {
+			_ = w.run(ctx, func() error { w.templateProblems = problems; return nil }) // fails when all ends
+		}
+		group.Go(func() error { return w.templates.run(ctx) })
+	}
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// once writes what the datastore has now.
+func (w *confWriter) once(ctx context.Context, k *planSource) error {
+	p, err := k.now(ctx)
+	if err != nil {
+		return fmt.Errorf("confd: %w", err)
+	}
+	err = w.write(p)
+	if w.templates == nil {
+		return err
+	}
+	select {
+	case w.templates.last = <-w.templates.in:
+	default: // write found no keys
+		return err
+	}
+	for _, problem := range w.templates.render(ctx) {
+		err = errors.Join(err, errors.New(problem))
+	}
+	return err
 }
 
 // errNotReady: what the datastore has now may be a part of it.
@@ -135,6 +164,9 @@ type confWriter struct {
 	reloadPending bool         // BIRD has not read it
 	former        []rtnl.Route // that BIRD does not keep: [formerRoutes]
 	steady        time.Time    // since when BIRD is not recovering
+
+	templates        *templates
+	templateProblems []string // of templates that are not in effect
 }
 
 // retryInterval is the time between attempts.
@@ -213,6 +245,13 @@ func (w *confWriter) write(p plan.Plan) error {
 		}
 	}
 	slices.SortFunc(blocks, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
+	if w.templates != nil {
+		keys, missing := templateKeys(p, blocks, w.secrets.read)
+		w.templates.offer(templateInput{keys, missing})
+	}
+	if is, err := w.builtIn(); !is {
+		return err
+	}
 	text, err := birdconf.Render(birdconf.Config{Plan: p, Blocks: blocks, Secret: w.secrets.read})
 	if err != nil {
 		return err

@@ -128,6 +128,7 @@ type planSource struct {
 	frozen   bool       // the datastore is not ready
 	needs    needs      // what this plan depends on, in addition to what every plan does
 	bird     bool       // plans are for BIRD
+	keys     bool       // plans have keys for templates
 	flagged  slog.Level // of the log, if resources do not set it
 	logged   string     // the error that was logged last
 }

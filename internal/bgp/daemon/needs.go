@@ -53,6 +53,9 @@ func (k *planSource) plan(r *plan.Resources) plan.Plan {
 	if k.cfg.Reflector {
 		p = p.Reflector()
 	}
+	if k.keys {
+		p.Keys = r.Keys(p)
+	}
 	return p
 }
 

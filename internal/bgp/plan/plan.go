@@ -44,6 +44,8 @@ type Plan struct {
 	Problems    []string `json:",omitempty"` // what in the resources had no effect, and why
 	// Unread are resources that could not be read, and of which no earlier version is known: routes may be missing for that.
 	Unread []string `json:",omitempty"`
+	// Keys are for templates of users: [Resources.Keys]. Empty: nobody asked for them.
+	Keys map[string]Key `json:",omitempty"`
 }
 
 // NextHop is how a session sets the next hop.

@@ -302,12 +302,12 @@ func (w *Resources) routerID(h host) netip.Addr {
 	if h.v4.IsValid() && w.RouterID != RouterIDHash {
 		return h.v4.Addr()
 	}
-	return hashedID(h.name)
+	return HashedID(h.name)
 }
 
-// hashedID is upstream's hash of a node's name as a router id: the first four bytes of its SHA-256, of which the first is brought below
+// HashedID is upstream's hash of a node's name as a router id: the first four bytes of its SHA-256, of which the first is brought below
 // 224, where multicast begins. An id must not be zero.
-func hashedID(name string) netip.Addr {
+func HashedID(name string) netip.Addr {
 	sum := sha256.Sum256([]byte(name))
 	id := [4]byte(sum[:])
 	if id[0] >= multicast {

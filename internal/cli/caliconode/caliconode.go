@@ -42,8 +42,8 @@ func Called(argv0 string) bool {
 // FelixConfig is the file of settings that upstream's agent reads.
 var FelixConfig = "/etc/calico/felix.cfg"
 
-// ConfdDir is where upstream's confd looks for templates, unless -confd-confdir says where.
-var ConfdDir = "/etc/calico/confd"
+// ConfdDir is where templates of users are, unless -confd-confdir says where.
+const ConfdDir = "/etc/calico/confd"
 
 // Twill runs one of twill's own commands, or calicoctl's, and returns its exit code.
 type Twill func(ctx context.Context, e *conn.Env, args []string) int
@@ -116,6 +116,9 @@ func (c *command) called(ctx context.Context, name string, args []string) int {
 		}
 		args = args[used:]
 	}
+	if name == "confd" {
+		return c.daemon(ctx, name, "--confdir="+ConfdDir)
+	}
 	return c.daemon(ctx, name)
 }
 
@@ -179,7 +182,7 @@ func newFlags(w io.Writer) flags {
 		birdLive: no("bird-live", "is BGP alive?"), bird6Live: no("bird6-live", "is BGP alive?"), birdReady: no("bird-ready", "is BGP ready?"), six: no("bird6-ready", "is BGP ready?"),
 		threshold: s.Duration("threshold-time", 30*time.Second, "accepted: how long a restart may take is the speaker's to know"),
 		once:      no("confd-run-once", "write BIRD's configuration once"), keep: no("confd-keep-stage-file", "keep a configuration that BIRD refuses"),
-		confDir: s.String("confd-confdir", "", "BIRD's configuration is config/bird.cfg below it"), flows: s.Int("flows", 0, "print so many flows; less than 0: go on"),
+		confDir: s.String("confd-confdir", "", "templates of users are below it, in conf.d and templates, and BIRD's configuration is config/bird.cfg"), flows: s.Int("flows", 0, "print so many flows; less than 0: go on"),
 		bestEffort: no("best-effort", "with -init: a failure is no error"),
 	}
 }
@@ -188,7 +191,7 @@ func newFlags(w io.Writer) flags {
 var meanings = map[string]string{
 	"v": "print the version", "felix": "run the agent", "bpf": "refused: there is no BPF dataplane", "init": "close this host until its agent has programmed it",
 	"startup": "make the datastore ready and write this node's addresses", "shutdown": "nothing: policy stays in force", "monitor-addresses": "keep this node's addresses in its Node",
-	"complete-startup": "nothing: the controllers say that the network is available", "confd": "keep BIRD's configuration", "allocate-tunnel-addrs": "wait: the agent assigns them",
+	"complete-startup": "nothing: the controllers say that the network is available", "confd": "keep BIRD's configuration, and render templates of users", "allocate-tunnel-addrs": "wait: the agent assigns them",
 	"monitor-token": "wait: the plugin needs no token", "node-services": "keep this node's addresses: the rest is the agent's and the speaker's", "hostpath-init": "nothing: the daemons run as root",
 	"status-reporter": "wait: the speaker writes CalicoNodeStatus", "show-status": "print what runs on this host",
 }
@@ -277,14 +280,10 @@ func (c *command) confd(ctx context.Context, f flags) int {
 	if *f.keep {
 		args = append(args, "--keep-stage-file")
 	}
-	dir := *f.confDir
-	if dir != "" {
+	if dir := *f.confDir; dir != "" {
 		args = append(args, "--output="+filepath.Join(dir, "config", "bird.cfg"))
 	}
-	templates := filepath.Join(cmp.Or(dir, ConfdDir), "conf.d")
-	if own, _ := filepath.Glob(filepath.Join(templates, "*.toml")); len(own) > 0 {
-		fmt.Fprintf(c.Err, "warning: %s: templates have no effect; BIRD's configuration is of the resources alone\n", templates)
-	}
+	args = append(args, "--confdir="+cmp.Or(*f.confDir, ConfdDir))
 	return c.daemon(ctx, "confd", args...)
 }
 

@@ -3,7 +3,6 @@ package caliconode
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -49,9 +48,9 @@ func TestEachArgumentHasItsDaemon(t *testing.T) {
 	}{
 		{"calico-node -felix", "twill agent", 7, ""},
 		{"calico-node --felix", "twill agent", 7, ""},
-		{"calico-node -confd", "twill confd", 7, ""},
-		{"calico-node -confd -confd-run-once -confd-keep-stage-file", "twill confd --onetime --keep-stage-file", 7, ""},
-		{"calico-node -confd -confd-confdir /etc/x", "twill confd --output=/etc/x/config/bird.cfg", 7, ""},
+		{"calico-node -confd", "twill confd --confdir=/etc/calico/confd", 7, ""},
+		{"calico-node -confd -confd-run-once -confd-keep-stage-file", "twill confd --onetime --keep-stage-file --confdir=/etc/calico/confd", 7, ""},
+		{"calico-node -confd -confd-confdir /etc/x", "twill confd --output=/etc/x/config/bird.cfg --confdir=/etc/x", 7, ""},
 		{"calico-node -init", "twill node boot", 7, ""},
 		{"calico-node -init -best-effort", "twill node boot", 0, ""},
 		{"calico-node -shutdown", "", 0, ""},
@@ -72,6 +71,7 @@ func TestEachArgumentHasItsDaemon(t *testing.T) {
 		{"calico-felix", "twill agent", 7, ""},
 		{"calico-typha --config-file /etc/calico/typha.cfg", "twill relay", 7, "warning: calico-typha: --config-file /etc/calico/typha.cfg has no effect"},
 		{"calico component kube-controllers --x=1 -y", "twill kube-controllers", 7, "kube-controllers: -y has no effect"},
+		{"calico component confd", "twill confd --confdir=/etc/calico/confd", 7, ""},
 		{"calico-felix --version", "", 0, conn.Version},
 		{"calico-typha", "twill relay", 7, ""},
 		{"kube-controllers", "twill kube-controllers", 7, ""},
@@ -100,32 +100,9 @@ func alone(t *testing.T) {
 	clitest.NothingSet(t)
 	t.Setenv("TWILL_BGP_SOCKET", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("NODENAME", "h1")
-	was, wasFile, wasDir := node.DataDir, FelixConfig, ConfdDir
-	t.Cleanup(func() { node.DataDir, FelixConfig, ConfdDir = was, wasFile, wasDir })
-	node.DataDir, FelixConfig, ConfdDir = t.TempDir(), filepath.Join(t.TempDir(), "none"), t.TempDir()
-}
-
-// TestUsersTemplatesAreNotPassedOverInSilence: where upstream's confd looks for them, and where the argument says.
-func TestUsersTemplatesAreNotPassedOverInSilence(t *testing.T) {
-	alone(t)
-	other := t.TempDir()
-	warned := func(args ...string) bool {
-		t.Helper()
-		_, _, out := call(t.Context(), append([]string{"calico-node", "-confd"}, args...)...)
-		return strings.Contains(out, "templates have no effect")
-	}
-	if warned() || warned("-confd-confdir", other) {
-		t.Error("there are no templates, and a warning of them")
-	}
-	for _, dir := range []string{ConfdDir, other} {
-		file := filepath.Join(dir, "conf.d", "bird.toml")
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("[template]\n"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !warned() || !warned("-confd-confdir", other) {
-		t.Error("templates have no effect, and nobody says so")
-	}
+	was, wasFile := node.DataDir, FelixConfig
+	t.Cleanup(func() { node.DataDir, FelixConfig = was, wasFile })
+	node.DataDir, FelixConfig = t.TempDir(), filepath.Join(t.TempDir(), "none")
 }
 
 // TestProbesAskTheAgentAndTheSpeaker: 200 is 0, all else is 1, as kubelet wants it.

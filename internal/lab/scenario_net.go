@@ -244,7 +244,7 @@ func (c *scenario) hostEnv(name string) []string {
 	}
 	return append(env,
 		"NODENAME="+name, "TWILL_SOCKET="+c.agentSocket(name),
-		"TWILL_BIRD_CONF="+filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET="+filepath.Join(c.Dir, name, "bird.ctl"))
+		"TWILL_BIRD_CONF="+filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET="+filepath.Join(c.Dir, name, "bird.ctl"), "TWILL_CONFDIR="+filepath.Join(c.Dir, name, "confd"))
 }
 
 // speaks says who speaks BGP for a host, in the words of `twill node --bgp`.

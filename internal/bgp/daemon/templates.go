@@ -128,17 +128,19 @@ func (t *templates) run(ctx context.Context) error {
 				continue
 			}
 		}
-		t.render(ctx)
+		if problems := t.render(ctx); ctx.Err() == nil {
+			t.say(problems)
+		}
 		due = time.Now().Add(t.wait)
 	}
 }
 
-// render renders what is not as it should be, has BIRD read it, and says what is wrong.
+// render renders what is not as it should be, and has BIRD read it. It returns what is wrong.
 func (t *templates) render(ctx context.Context) (problems []string) {
 	replaced, errs := t.renderer.Render(ctx, t.last.keys)
 	for _, key := range t.last.missing {
 		if !slices.Contains(t.missing, key) {
-			t.cfg.Log.Warn("a key of templates", "err", key)
+			t.cfg.Log.Warn("templates do not have a peer", "err", key)
 		}
 	}
 	t.missing = t.last.missing
@@ -156,16 +158,21 @@ func (t *templates) render(ctx context.Context) (problems []string) {
 	if len(problems) == 0 {
 		t.wait = 0
 	}
-	if ctx.Err() == nil && !slices.Equal(problems, t.problems) {
-		for _, p := range problems {
-			if !slices.Contains(t.problems, p) {
-				t.cfg.Log.Error("a template is not in effect", "err", p, "retry_in", t.wait)
-			}
-		}
-		t.problems = problems
-		t.report(problems)
-	}
 	return problems
+}
+
+// say logs problems that are new, and reports them if they are others than before.
+func (t *templates) say(problems []string) {
+	if slices.Equal(problems, t.problems) {
+		return
+	}
+	for _, p := range problems {
+		if !slices.Contains(t.problems, p) {
+			t.cfg.Log.Error("a template is not in effect", "err", p, "retry_in", t.wait)
+		}
+	}
+	t.problems = problems
+	t.report(problems)
 }
 
 // builtIn reports whether the built-in configuration is to be written: unless there is none, or a template takes its place. While

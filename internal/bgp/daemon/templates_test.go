@@ -104,14 +104,14 @@ func TestBIRDReadsWhatTemplatesWrite(t *testing.T) {
 	tm.last.keys = confd.Keys{}
 	var reported [][]string
 	tm.report = func(problems []string) { reported = append(reported, problems) }
-	tm.render(t.Context())
-	tm.render(t.Context())
+	tm.say(tm.render(t.Context()))
+	tm.say(tm.render(t.Context()))
 	if len(commands) != 2 || len(reported) != 1 || len(reported[0]) != 1 || !strings.Contains(reported[0][0], "syntax error") {
 		t.Errorf("%d commands, reported %q", len(commands), reported)
 	}
 	tm.cfg.Bird, commands = fakeBIRD(t, "0002-Reading configuration\n0003 Reconfigured\n")
-	tm.render(t.Context())
-	tm.render(t.Context())
+	tm.say(tm.render(t.Context()))
+	tm.say(tm.render(t.Context()))
 	if len(commands) != 1 || len(reported) != 2 || len(reported[1]) != 0 {
 		t.Errorf("%d commands, reported %q", len(commands), reported)
 	}

@@ -1,12 +1,15 @@
 package bgp_test
 
 import (
+	"context"
 	"flag"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/conn"
@@ -23,7 +26,7 @@ type etcd struct {
 	at string
 }
 
-func startEtcd(t *testing.T) etcd {
+func startEtcd(t *testing.T, resources string) etcd {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "confd") // short enough for a socket's name
 	if err != nil {
@@ -37,7 +40,7 @@ func startEtcd(t *testing.T) etcd {
 	t.Cleanup(m.Close)
 	t.Setenv("NODENAME", "h1")
 	e := etcd{t, m.Endpoints()[0]}
-	if code, out := e.twill("apply", "-f", "testdata/confd/resources.yaml"); code != 0 {
+	if code, out := e.twill("apply", "-f", filepath.Join("testdata/confd", resources)); code != 0 {
 		t.Fatal(out)
 	}
 	return e
@@ -89,13 +92,66 @@ func (e etcd) confd(dir string) (int, string) {
 	return e.twill("confd", "--onetime", "--confdir", dir, "--output=", "--bird-socket=", "--secrets-dir", "testdata/confd/secrets")
 }
 
+// TestARunningConfdFollowsTheDatastoreAndTheDirectory, and a set that is broken next to others changes nothing but what is said of it.
+func TestARunningConfdFollowsTheDatastoreAndTheDirectory(t *testing.T) {
+	e := startEtcd(t, "guide.yaml")
+	dir, dest := e.set("reload")
+	other := t.TempDir()
+	write(t, filepath.Join(dir, "conf.d", "hosts.toml"), "[template]\nsrc = \"hosts\"\ndest = \""+other+"/hosts\"\nkeys = [\"/calico/bgp/v1/host\"]\nreload_cmd = \"cp "+other+"/hosts "+other+"/seen\"\n")
+	write(t, filepath.Join(dir, "templates", "hosts"), `{{join (getvs "/calico/bgp/v1/host/*/ip_addr_v4") " "}}`)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		env := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}
+		ended <- cli.Execute(ctx, env, []string{"confd", "--confdir", dir, "--output=", "--bird-socket=", "--socket=", "--data-dir", t.TempDir(), "--etcd", e.at})
+	}()
+	t.Cleanup(func() {
+		end()
+		if code := <-ended; code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	e.await(filepath.Join(other, "seen"), "192.0.2.1 192.0.2.2")
+	e.fails(dest, "motd") // it reads an address range that nobody set
+	if code, out := e.twill("delete", "node", "h2"); code != 0 {
+		t.Fatal(out)
+	}
+	e.await(filepath.Join(other, "seen"), "192.0.2.1")
+	write(t, filepath.Join(dir, "templates", "hosts"), `hosts: {{join (getvs "/calico/bgp/v1/host/*/ip_addr_v4") " "}}`)
+	e.await(filepath.Join(other, "seen"), "hosts: 192.0.2.1")
+	write(t, filepath.Join(dir, "templates", "motd.tmpl"), "mended")
+	e.await(filepath.Join(dest, "motd"), "mended")
+}
+
+// await waits until a file has a text.
+func (e etcd) await(file, want string) {
+	e.Helper()
+	for got := ""; got != want; {
+		text, _ := os.ReadFile(file) // there may be none yet
+		got = string(text)
+		select {
+		case <-e.Context().Done():
+			e.Fatalf("%s is %q, want %q", file, got, want)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// fails wants that a file was not made.
+func (e etcd) fails(dir, name string) {
+	e.Helper()
+	if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+		e.Errorf("%s is there", name)
+	}
+}
+
 // TestTemplateSetsRenderAsDocumented: five sets that have most of confd's functions, from a real etcd. BIRD 2 takes that which is for it.
 func TestTemplateSetsRenderAsDocumented(t *testing.T) {
 	machinetest.Program(t, "bird")
-	e := startEtcd(t)
+	e := startEtcd(t, "resources.yaml")
 	for name, says := range map[string]string{
 		"bird2": "peer_v4/192.0.2.253 is left out: password", "bird16": "", "communities": "", "scrape": "",
-		"reload": `motd is replaced, but reload_cmd failed: \"echo it will not; exit 3\": exit status 3: it will not`,
+		"reload": `motd is replaced, but reload_cmd failed: "echo it will not; exit 3": exit status 3: it will not`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := etcd{t, e.at}

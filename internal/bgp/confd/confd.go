@@ -48,12 +48,12 @@ type result struct {
 func New(cfg Config) *Renderer { return &Renderer{cfg: cfg, done: map[string]*result{}} }
 
 // Changed reports whether the directory is not as it was rendered last.
-func (r *Renderer) Changed() bool { return stamp(r.cfg.Dir) != r.stamp }
+func (r *Renderer) Changed() bool { return Stamp(r.cfg.Dir) != r.stamp }
 
 // Render renders what is not yet as the directory and the keys want it. It returns the files that it replaced, and why others are not as
 // they should be, by the name of the resource.
 func (r *Renderer) Render(ctx context.Context, keys Keys) (replaced []string, problems map[string]error) {
-	r.stamp = stamp(r.cfg.Dir) // first: what changes meanwhile is rendered again
+	r.stamp = Stamp(r.cfg.Dir) // first: what changes meanwhile is rendered again
 	all, problems := Load(r.cfg.Dir, r.cfg.Node)
 	maps.DeleteFunc(r.done, func(file string, _ *result) bool {
 		return !slices.ContainsFunc(all, func(s *Resource) bool { return s.file == file }) && problems[file] == nil

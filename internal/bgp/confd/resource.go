@@ -170,8 +170,8 @@ func group(name string) (string, error) {
 	return g.Gid, nil
 }
 
-// stamp changes when something in conf.d or templates does.
-func stamp(dir string) string {
+// Stamp changes when something in conf.d or templates of a directory does.
+func Stamp(dir string) string {
 	var out strings.Builder
 	for _, part := range []string{"conf.d", "templates"} {
 		_ = filepath.WalkDir(filepath.Join(dir, part), func(path string, _ fs.DirEntry, err error) error {

@@ -167,6 +167,7 @@ type confWriter struct {
 
 	templates        *templates
 	templateProblems []string // of templates that are not in effect
+	stamp            string   // of their directory
 }
 
 // retryInterval is the time between attempts.
@@ -191,7 +192,8 @@ func (w *confWriter) follow(ctx context.Context, plans <-chan plan.Plan) error {
 			ask()
 			continue
 		case <-again.C:
-			if w.removeFormer(time.Now()); w.configErr == "" {
+			w.removeFormer(time.Now())
+			if changed := w.templatesChanged(); w.configErr == "" && !changed {
 				continue
 			}
 		case w.plan = <-plans:

@@ -175,6 +175,17 @@ func (t *templates) say(problems []string) {
 	t.report(problems)
 }
 
+// templatesChanged reports whether the directory is other than when this was asked last: a template may take the built-in configuration's
+// place now, or no longer.
+func (w *confWriter) templatesChanged() bool {
+	if w.cfg.Templates == "" {
+		return false
+	}
+	last := w.stamp
+	w.stamp = confd.Stamp(w.cfg.Templates)
+	return w.stamp != last
+}
+
 // builtIn reports whether the built-in configuration is to be written: unless there is none, or a template takes its place. While
 // a resource cannot be read it may be that one, so nothing is replaced that is not ours.
 func (w *confWriter) builtIn() (bool, error) {

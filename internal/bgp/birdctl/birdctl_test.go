@@ -96,7 +96,7 @@ func TestProtocolsAreRead(t *testing.T) {
 	at := func(s int) time.Time { return time.Date(2026, 11, 21, 11, 10, s, 0, time.Local) }
 	want := map[string]Protocol{
 		"device1":         {Name: "device1", Since: at(9)},
-		"twill_192_0_2_1": {Name: "twill_192_0_2_1", Since: at(10), State: "Established", Imported: 3, Filtered: 1, Exported: 2},
+		"twill_192_0_2_1": {Name: "twill_192_0_2_1", Since: at(10), Peer: netip.MustParseAddr("192.0.2.1"), State: "Established", Imported: 3, Filtered: 1, Exported: 2},
 		"twill_192_0_2_9": {Name: "twill_192_0_2_9", Since: at(11), State: "Active", LastError: "Socket: No route to host"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {

@@ -30,7 +30,8 @@ const (
 type Protocol struct {
 	Name      string
 	Since     time.Time
-	State     string // of BGP: the session's state
+	Peer      netip.Addr // of BGP
+	State     string     // of BGP: the session's state
 	LastError string
 	Imported  uint64 // routes
 	Filtered  uint64 // that were refused
@@ -124,6 +125,8 @@ func (p *Protocol) read(text string) {
 	switch value = strings.TrimSpace(value); key {
 	case "BGP state":
 		p.State = value
+	case "Neighbor address":
+		p.Peer, _ = netip.ParseAddr(value) // not understood: none
 	case "Last error":
 		p.LastError = value
 	case "Routes":

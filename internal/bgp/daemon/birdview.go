@@ -110,8 +110,24 @@ const (
 	typeDevice = "device" // connected networks
 )
 
+// protocolOf is BIRD's protocol for a session: that of the built-in configuration, or another with its peer, as templates of users name them.
+func protocolOf(s plan.Session, protocols map[string]birdctl.Protocol) (birdctl.Protocol, bool) {
+	if p, ok := protocols[birdconf.Name(s)]; ok {
+		return p, true
+	}
+	for _, name := range slices.Sorted(maps.Keys(protocols)) {
+		if protocols[name].Peer == s.Peer {
+			return protocols[name], true
+		}
+	}
+	return birdctl.Protocol{}, false
+}
+
 func (w *confWriter) session(s plan.Session, protocols map[string]birdctl.Protocol) speaker.Session {
-	is, there := protocols[birdconf.Name(s)]
+	is, there := protocolOf(s, protocols)
+	if is.Since.IsZero() { // BIRD's configuration has another form of times
+		is.Since = w.started
+	}
 	out := speaker.Session{
 		Peer: s.Peer, PeerNode: s.PeerNode, From: s.Why, Global: s.Global, AS: s.AS, LocalAS: s.LocalAS, Client: s.Client,
 		State: is.State, Since: is.Since, Why: is.LastError, Received: is.Imported + is.Filtered, Accepted: is.Imported, Advertised: is.Exported,
@@ -157,14 +173,14 @@ func (w *confWriter) routes() ([]speaker.Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	peers := map[string]netip.Addr{}
-	for _, s := range w.plan.Sessions {
-		peers[birdconf.Name(s)] = s.Peer
+	protocols, err := birdctl.Protocols(w.cfg.Bird)
+	if err != nil {
+		return nil, fmt.Errorf("BIRD does not answer: %w", err)
 	}
 	var out []speaker.Route
 	for _, p := range paths {
 		r := speaker.Route{
-			Dst: p.Dst, Own: p.Type != typeBGP, From: peers[p.Protocol], NextHop: p.NextHop, Best: p.Best, Stale: p.Stale,
+			Dst: p.Dst, Own: p.Type != typeBGP, From: protocols[p.Protocol].Peer, NextHop: p.NextHop, Best: p.Best, Stale: p.Stale,
 			ASPath: p.ASPath, Communities: p.Communities, Priority: plan.PriorityOf(p.LocalPref),
 		}
 		switch {
@@ -217,10 +233,10 @@ func (w *confWriter) explain(asked netip.Prefix) (speaker.Explanation, error) {
 		if s.Peer.Is4() != e.Dst.Addr().Is4() {
 			continue
 		}
-		name := birdconf.Name(s)
+		is, _ := protocolOf(s, protocols)
 		e.Peers = append(e.Peers, speaker.PeerVerdict{
-			Peer: s.Peer, PeerNode: s.PeerNode, Advertised: birdctl.IsAdvertised(w.cfg.Bird, name, e.Dst),
-			Why: speaker.ExplainPeer(w.plan, s, protocols[name].State == speaker.Established, e),
+			Peer: s.Peer, PeerNode: s.PeerNode, Advertised: birdctl.IsAdvertised(w.cfg.Bird, is.Name, e.Dst),
+			Why: speaker.ExplainPeer(w.plan, s, is.State == speaker.Established, e),
 		})
 	}
 	return e, err

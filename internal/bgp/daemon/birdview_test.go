@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/birdconf"
+	"github.com/twillnet/twill/internal/bgp/birdctl"
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
@@ -61,6 +62,19 @@ func TestWhatBIRDSaysOfItselfIsReported(t *testing.T) {
 	}
 	if !r.Sessions[0].Global || r.Sessions[1].Global {
 		t.Errorf("sessions: %+v", r.Sessions)
+	}
+}
+
+// TestSessionsOfTemplatesAreFoundByTheirPeers: templates of users give protocols names of their own.
+func TestSessionsOfTemplatesAreFoundByTheirPeers(t *testing.T) {
+	own, other := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
+	protocols := map[string]birdctl.Protocol{
+		"device1": {Name: "device1"}, "Mesh_192_0_2_2": {Name: "Mesh_192_0_2_2", Peer: own}, "twill_192_0_2_3": {Name: "twill_192_0_2_3", Peer: other}, "Mesh_192_0_2_3": {Name: "Mesh_192_0_2_3", Peer: other},
+	}
+	for peer, want := range map[netip.Addr]string{own: "Mesh_192_0_2_2", other: "twill_192_0_2_3", netip.MustParseAddr("192.0.2.4"): ""} {
+		if is, there := protocolOf(plan.Session{Peer: peer}, protocols); is.Name != want || there != (want != "") {
+			t.Errorf("%s: %q, %t, want %q", peer, is.Name, there, want)
+		}
 	}
 }
 

@@ -300,6 +300,7 @@ var doors = map[string][]string{
 	"github.com/spf13/pflag":           {"internal/cli"},
 	"go.uber.org/zap":                  {"internal/datastore"},
 	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/kubecontrollers", "internal/nodekeep", "internal/relay/process", "internal/lab", "internal/bench", "internal/kubecluster"},
+	"golang.org/x/time":                {"internal/dhcp/dhcpd"},
 	"google.golang.org/grpc":           {"internal/datastore/etcdstore", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "internal/dataplane/remote", "internal/orchestrator"},
 	"google.golang.org/protobuf":       {"internal/bgp/speaker", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "internal/dataplane/remote", "internal/orchestrator"},
 	"github.com/klauspost/compress":    {"internal/relay"},

@@ -1,6 +1,10 @@
 package dhcpd
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+)
 
 const (
 	perSecond = 10   // requests of an interface that are looked at
@@ -9,35 +13,20 @@ const (
 )
 
 // limiter is a token bucket for each interface, so that no machine takes the server from the others. Zero is ready to use.
-type limiter struct{ links map[int]bucket }
-
-type bucket struct {
-	tokens float64
-	at     time.Time
-}
+type limiter struct{ links map[int]*rate.Limiter }
 
 // allow reports whether one more request of an interface is looked at.
 func (l *limiter) allow(link int, now time.Time) bool {
 	if l.links == nil {
-		l.links = map[int]bucket{}
+		l.links = map[int]*rate.Limiter{}
 	}
 	b, known := l.links[link]
 	if !known {
 		l.forget(now)
-		b = bucket{atOnce, now}
+		b = rate.NewLimiter(perSecond, atOnce)
+		l.links[link] = b
 	}
-	b = bucket{b.full(now), now}
-	ok := b.tokens >= 1
-	if ok {
-		b.tokens--
-	}
-	l.links[link] = b
-	return ok
-}
-
-// full is what a bucket has by now.
-func (b bucket) full(now time.Time) float64 {
-	return min(b.tokens+max(now.Sub(b.at).Seconds(), 0)*perSecond, atOnce)
+	return b.AllowN(now, 1)
 }
 
 // forget deletes those that are as new ones would be.
@@ -46,7 +35,7 @@ func (l *limiter) forget(now time.Time) {
 		return
 	}
 	for link, b := range l.links {
-		if b.full(now) == atOnce {
+		if b.TokensAt(now) >= atOnce {
 			delete(l.links, link)
 		}
 	}

@@ -295,6 +295,7 @@ var doors = map[string][]string{
 	"github.com/containernetworking":   {"internal/cni"},
 	"github.com/gaissmai/bart":         {"internal/dataplane/classify"},
 	"github.com/insomniacslk/dhcp":     {"internal/dhcp"},
+	"github.com/mdlayher/ndp":          {"internal/dhcp/advert"},
 	"github.com/google/uuid":           {"internal/resources", "internal/cli/ipam"},
 	"github.com/prometheus":            {"internal/metrics", "internal/agent", "internal/bgp/daemon", "internal/kubecontrollers", "internal/relay/process"},
 	"github.com/spf13/pflag":           {"internal/cli"},

@@ -247,7 +247,7 @@ func route(dst netip.Prefix, via netip.Addr) *dhcpv4.Route {
 func Assigned(addrs []netip.Addr, network string, subnets []subnet.Subnet) (out []Address) {
 	for _, a := range addrs {
 		of := slices.DeleteFunc(slices.Clone(subnets), func(s subnet.Subnet) bool {
-			return !a.Is4() || !s.CIDR.Contains(a) || network != "" && s.NetworkID != network
+			return !s.CIDR.Contains(a) || network != "" && s.NetworkID != network
 		})
 		if len(of) == 0 {
 			continue
@@ -260,12 +260,15 @@ func Assigned(addrs []netip.Addr, network string, subnets []subnet.Subnet) (out 
 	return out
 }
 
-var validName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?$`)
+var (
+	validName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?$`)
+	longLabel = regexp.MustCompile(`[^.]{64}`) // RFC 1035, 2.3.4
+)
 
 // SplitName is the name and the domain of a machine; false: it is no name of a host (RFC 1123, 2.1), and scripts of machines shall not see it.
 func SplitName(fqdn string) (host, domain string, ok bool) {
 	fqdn = strings.TrimSuffix(fqdn, ".")
-	if !validName.MatchString(fqdn) || strings.Contains(fqdn, "..") {
+	if !validName.MatchString(fqdn) || strings.Contains(fqdn, "..") || longLabel.MatchString(fqdn) {
 		return "", "", false
 	}
 	host, domain, _ = strings.Cut(fqdn, ".")

@@ -197,7 +197,7 @@ func TestTheSubnetOfAnAddress(t *testing.T) {
 		{"of any, if no network is known", "10.65.0.7", "", "10.65.0.7 of c"},
 		{"in the endpoint's order", "10.65.1.9 10.65.0.7", "n", "10.65.1.9 of a, 10.65.0.7 of b"},
 		{"not served", "192.0.2.1 10.65.0.7", "n", "10.65.0.7 of b"},
-		{"of IPv6", "fd00::7", "n", ""},
+		{"of IPv6", "fd00::7 10.65.0.7", "n", "fd00::7 of d, 10.65.0.7 of b"},
 		{"of another network", "10.65.0.7", "x", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestTheSubnetOfAnAddress(t *testing.T) {
 func TestNamesOfMachines(t *testing.T) {
 	for fqdn, want := range map[string]string{
 		"web.example.org.": "web example.org", "web": "web ", "host-10-65-0-7.openstacklocal": "host-10-65-0-7 openstacklocal",
-		"": "", "a b": "", "$(reboot).example.org": "", "-a": "", "a..b": "", strings.Repeat("a", 254): "",
+		"": "", "a b": "", "$(reboot).example.org": "", "-a": "", "a..b": "", strings.Repeat("a", 64) + ".org": "", strings.Repeat("a", 63) + ".org": strings.Repeat("a", 63) + " org", strings.Repeat("a", 254): "",
 	} {
 		host, domain, ok := SplitName(fqdn)
 		if got := host + " " + domain; ok != (want != "") || ok && got != want {

@@ -1,7 +1,7 @@
-// Package dhcpd is the DHCP server of one host, for its virtual machines (decision 079).
+// Package dhcpd is the DHCP server of one host, for its virtual machines (decision 079), and their IPv6 router's voice (decision 085).
 //
 // In: this node's WorkloadEndpoints, its Node and the subnets of its region, followed in the datastore; requests on the host's interfaces. Out: the
-// replies that package dhcp decides, each on the interface by which its request came. A request is answered only if the interface is
+// replies that packages dhcp and dhcp6 decide, each on the interface by which its request came, and the router advertisements of package advert. A request is answered only if the interface is
 // that of an endpoint of this node and the hardware address the endpoint's. Nothing is answered before the datastore is read, and what was read
 // stays while the datastore is away.
 package dhcpd
@@ -12,10 +12,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/dhcp"
+	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/kernel/bootp"
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -57,6 +59,7 @@ type server struct {
 	state *state
 	ready bool
 	limit limiter
+	six   six
 }
 
 // Run serves until the context ends.
@@ -71,7 +74,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		}
 		defer ns.Close()
 	}
-	s := &server{cfg: cfg, state: newState(cfg.Node, cfg.Region)}
+	s := &server{cfg: cfg, state: newState(cfg.Node, cfg.Region), six: newSix(ns)}
 	if s.rtnl, err = rtnl.OpenIn(ns); err != nil {
 		return err
 	}
@@ -83,19 +86,29 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return s.run(ctx)
 }
 
-// run owns the state: what is stored and what is asked come to it in turn.
+// run owns the state: what is stored, the interfaces and what is asked come to it in turn.
 func (s *server) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	follow := syncer.New(s.cfg.Store, syncer.Config{Prefixes: s.state.prefixes(), Logger: s.cfg.Log})
-	defer func() {
+	links := ifmon.New(s.rtnl)
+	packets, failed := make(chan packet), make(chan error, 2)
+	var parts sync.WaitGroup
+	defer func() { // all have ended before the store and the sockets are closed
 		cancel()
-		for range follow.Batches() { // until it has ended, so that the store may be closed
+		s.six.close()
+		for range follow.Batches() {
 		}
+		parts.Wait()
 	}()
 	go func() { _ = follow.Run(ctx) }() // it ends with the context alone
-	packets, failed := make(chan packet), make(chan error, 1)
-	go func() { failed <- receive(ctx, s.sock, packets) }()
-	batches := follow.Batches()
+	parts.Go(func() { failed <- links.Run(ctx) })
+	go func() { failed <- receive(ctx, s.sock, packets) }() // it ends with the socket
+	return s.loop(ctx, follow.Batches(), links.Changes(), packets, failed)
+}
+
+func (s *server) loop(ctx context.Context, batches <-chan syncer.Batch, links <-chan []ifmon.Change, packets <-chan packet, failed <-chan error) error {
+	due := time.NewTimer(0)
+	defer due.Stop()
 	for {
 		select {
 		case b, ok := <-batches:
@@ -104,13 +117,24 @@ func (s *server) run(ctx context.Context) error {
 				continue
 			}
 			s.take(b)
+			s.renew()
+		case changes := <-links:
+			s.six.follow(changes)
+			s.renew()
 		case p := <-packets:
 			s.answer(p)
+		case a := <-s.six.arrivals:
+			s.answer6(a)
+		case <-due.C:
 		case err := <-failed:
+			if ctx.Err() != nil {
+				return nil
+			}
 			return err
 		case <-ctx.Done():
 			return nil
 		}
+		due.Reset(s.advertise(time.Now()))
 	}
 }
 
@@ -162,11 +186,12 @@ func (s *server) answer(p packet) {
 		log.Debug("no answer", "err", err)
 		return
 	}
-	m, ok := s.state.machine(link.Name, req.MAC())
+	_, e, ok := s.state.find(link.Name, req.MAC())
 	if !ok {
 		log.Debug("no answer: the hardware address is not the endpoint's", "mac", bootp.MAC(req.MAC()))
 		return
 	}
+	m := s.state.machine(e)
 	m.MTU = link.MTU
 	id := s.state.id()
 	reply, err := dhcp.Answer(dhcp.Server{ID: id, Lease: s.cfg.Lease}, m, req)

@@ -54,19 +54,22 @@ func (j *journal) has(part string) bool {
 	return strings.Contains(j.text.String(), part)
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, client string) *site {
 	t.Helper()
-	machinetest.Program(t, "udhcpc")
+	machinetest.Program(t, client)
 	s := &site{t: t, host: netnstest.New(t), guest: netnstest.New(t), store: memstore.New(), log: &journal{}}
+	for _, ns := range []*netnstest.NS{s.host, s.guest} { // so that link-local addresses need not wait for an answer that does not come
+		ns.Sysctl("ipv6/conf/default/accept_dad", "0")
+	}
 	s.host.VethTo(s.guest, link, "eth0")
 	s.guest.Run("ip", "link", "set", "eth0", "address", mac)
 	// As the agent has it: the host answers ARP for all, and has a route to the machine.
 	s.host.Sysctl("ipv4/conf/"+link+"/proxy_arp", "1")
 	s.host.Sysctl("ipv4/neigh/"+link+"/proxy_delay", "0")
 	s.host.Forward()
-	s.host.Addr("lo", "192.0.2.1/32", "192.0.2.99/32")
+	s.host.Addr("lo", "192.0.2.1/32", "192.0.2.99/32", "fd00:99::99/128")
 	s.host.Run("ip", "route", "add", "default", "dev", "lo")
-	for _, a := range []string{"10.65.0.7", "10.65.0.8"} {
+	for _, a := range []string{"10.65.0.7", "10.65.0.8", "fd00:65::7", "fd00:65::8", "fd00:65::ff:fe00:1"} {
 		s.host.Run("ip", "route", "add", a, "dev", link)
 	}
 	s.put(api.KeyPrefix(api.KindNode, "")+"h1", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1"},"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`)
@@ -107,7 +110,7 @@ func (s *site) endpoint(address string) {
 		return
 	}
 	s.put(key, fmt.Sprintf(`{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":%q,"namespace":"openstack","annotations":{"openstack.projectcalico.org/network-id":"n","openstack.projectcalico.org/fqdn":"web.example.org."}},
-		"spec":{"orchestrator":"openstack","workload":"vm","node":"h1","endpoint":"p","interfaceName":%q,"mac":%q,"ipNetworks":["%s/32"]}}`, endpointName, link, mac, address))
+		"spec":{"orchestrator":"openstack","workload":"vm","node":"h1","endpoint":"p","interfaceName":%q,"mac":%q,"ipNetworks":["%s"]}}`, endpointName, link, mac, address))
 }
 
 func (s *site) subnet(more string) {
@@ -176,8 +179,8 @@ func (s *site) wantNothing(why string) {
 }
 
 func TestAMachineGetsItsAddress(t *testing.T) {
-	s := newSite(t)
-	s.endpoint("10.65.0.7")
+	s := newSite(t, "udhcpc")
+	s.endpoint("10.65.0.7/32")
 	s.subnet(`,"dns_servers":["192.0.2.53"]`)
 	c := s.running()
 	c.until("bound ip=10.65.0.7 mask=255.255.255.0 router=10.65.0.1 dns=192.0.2.53 mtu=1500 host=web domain=example.org routes= server=192.0.2.1", false)
@@ -191,7 +194,7 @@ func TestAMachineGetsItsAddress(t *testing.T) {
 	c.until("renew ip=10.65.0.7 mask=255.255.255.0 router=10.65.0.1 dns=192.0.2.54 mtu=1500 host=web domain=example.org routes=10.9.0.0/16 10.65.0.9 0.0.0.0/0 10.65.0.1 ", true)
 
 	// Its port has another address: the one that it has is refused, and it asks for another at once.
-	s.endpoint("10.65.0.8")
+	s.endpoint("10.65.0.8/32")
 	c.until("nak ", true)
 	c.until("bound ip=10.65.0.8", false)
 	if err := s.guest.Ping(addr("10.65.0.8"), addr("192.0.2.99"), time.Now().Add(10*time.Second)); err != nil {
@@ -252,8 +255,8 @@ func (c *client) until(note string, renew bool) {
 }
 
 func TestWhatIsNotTheEndpointsGetsNothing(t *testing.T) {
-	s := newSite(t)
-	s.endpoint("10.65.0.7")
+	s := newSite(t, "udhcpc")
+	s.endpoint("10.65.0.7/32")
 	s.subnet("")
 	s.wantLease("bound ip=10.65.0.7")
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/dhcp"
+	"github.com/twillnet/twill/internal/dhcp/dhcp6"
 	"github.com/twillnet/twill/internal/dhcp/subnet"
 )
 
@@ -24,7 +25,7 @@ const (
 type endpoint struct {
 	link         string
 	mac          [6]byte
-	addrs        []netip.Addr // of IPv4
+	addrs        []netip.Addr // of both versions
 	network      string       // its ID in Neutron; empty: not said
 	host, domain string
 }
@@ -133,7 +134,7 @@ func read(w *api.WorkloadEndpoint) (e endpoint, problems []string, err error) {
 	e.link, e.network = w.Spec.InterfaceName, w.Metadata.Annotations[annotationNet]
 	copy(e.mac[:], mac)
 	for _, text := range w.Spec.IPNetworks {
-		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() {
+		if p, err := netip.ParsePrefix(text); err == nil {
 			e.addrs = append(e.addrs, p.Addr())
 		}
 	}
@@ -167,13 +168,28 @@ func (s *state) id() netip.Addr {
 	return fallback
 }
 
-// machine is what the machine of a hardware address is to have that asks on an interface; false: no endpoint has both.
-func (s *state) machine(link string, mac [6]byte) (dhcp.Machine, bool) {
+// find is the endpoint whose machine has a hardware address on an interface, and its key; false: there is none.
+func (s *state) find(link string, mac [6]byte) (key string, e endpoint, ok bool) {
 	for _, key := range slices.Sorted(maps.Keys(s.endpoints)) {
 		if e := s.endpoints[key]; e.link == link && e.mac == mac {
-			subnets := slices.Collect(maps.Values(s.subnets))
-			return dhcp.Machine{MAC: mac, Addrs: dhcp.Assigned(e.addrs, e.network, subnets), Host: e.host, Domain: e.domain}, true
+			return key, e, true
 		}
 	}
-	return dhcp.Machine{}, false
+	return "", endpoint{}, false
+}
+
+// assigned are the addresses of one IP version of an endpoint that are served.
+func (s *state) assigned(e endpoint, four bool) []dhcp.Address {
+	addrs := slices.DeleteFunc(slices.Clone(e.addrs), func(a netip.Addr) bool { return a.Is4() != four })
+	return dhcp.Assigned(addrs, e.network, slices.Collect(maps.Values(s.subnets)))
+}
+
+// machine is what an endpoint's machine is to have of IPv4.
+func (s *state) machine(e endpoint) dhcp.Machine {
+	return dhcp.Machine{MAC: e.mac, Addrs: s.assigned(e, true), Host: e.host, Domain: e.domain}
+}
+
+// machine6 is what it is to have of IPv6.
+func (s *state) machine6(e endpoint) dhcp6.Machine {
+	return dhcp6.Machine{Addrs: s.assigned(e, false), Domain: e.domain}
 }

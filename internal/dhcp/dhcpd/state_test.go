@@ -44,7 +44,8 @@ func TestWhatMeansNothingChangesNothing(t *testing.T) {
 		if !strings.Contains(problems, step.problem) || step.problem == "" && problems != "" {
 			t.Errorf("%s: problems %q, want %q", step.name, problems, step.problem)
 		}
-		m, ok := s.machine("tap1", mac)
+		_, e, ok := s.find("tap1", mac)
+		m := s.machine(e)
 		if ok != (step.addrs >= 0) || ok && len(m.Addrs) != step.addrs || len(s.subnets) != step.subnets || s.id().String() != step.id || s.serves("tap1") != ok {
 			t.Errorf("%s: machine %v %v, subnets %v, server %s", step.name, m, ok, s.subnets, s.id())
 		}

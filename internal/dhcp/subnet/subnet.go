@@ -4,6 +4,7 @@
 package subnet
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +46,26 @@ type Subnet struct {
 	Gateway       netip.Addr // the zero value: machines have no default route
 	Routes        []Route
 	DNS           []netip.Addr
+	Mode          Mode // of IPv6; none of IPv4
 }
+
+// Mode is how machines get their IPv6 addresses, in Neutron's words.
+type Mode string
+
+// Modes of IPv6 subnets.
+const (
+	Stateful  Mode = "dhcpv6-stateful"  // from a DHCPv6 server
+	Stateless Mode = "dhcpv6-stateless" // they make them of the prefix, and get the rest from a DHCPv6 server
+	SLAAC     Mode = "slaac"            // they make them of the prefix
+)
+
+// Autonomous reports whether machines make their addresses of the prefix.
+func (s Subnet) Autonomous() bool {
+	return (s.Mode == SLAAC || s.Mode == Stateless) && s.CIDR.Bits() == autonomousBits
+}
+
+// autonomousBits is the only length of a prefix to which an interface of Ethernet adds an identifier of its own (RFC 2464, 4).
+const autonomousBits = 64
 
 // Route is a route that machines are to have besides the default one.
 type Route struct {
@@ -53,7 +73,7 @@ type Route struct {
 	Via netip.Addr
 }
 
-// Parse reads what is stored of a subnet. problems are routes and DNS servers that are none: they are left out. It is an error if the network or
+// Parse reads what is stored of a subnet. problems are what has no effect, such as routes and DNS servers that are none: they are left out. It is an error if the network or
 // the gateway cannot be read: then machines would have addresses that lead nowhere.
 func Parse(id string, value []byte) (s Subnet, problems []string, err error) {
 	var in Stored
@@ -93,7 +113,33 @@ func Parse(id string, value []byte) (s Subnet, problems []string, err error) {
 		}
 		s.Routes = append(s.Routes, route)
 	}
-	return s, problems, nil
+	if s.CIDR.Addr().Is4() {
+		return s, problems, nil
+	}
+	if len(s.Routes) > 0 {
+		s.Routes, problems = nil, append(problems, "host_routes: no machine gets them: DHCPv6 has no routes, and those of router advertisements have no next hop")
+	}
+	return s, append(problems, s.readMode(in)...), nil
+}
+
+// readMode reads how machines get their addresses. Nothing else than this host is on a machine's link, so that who advertises and who has the
+// addresses are one: one of both modes is enough. Neither is what Neutron's own agent and upstream's take for [Stateful].
+func (s *Subnet) readMode(in Stored) (problems []string) {
+	s.Mode = Mode(cmp.Or(in.RAMode, in.AddressMode, string(Stateful)))
+	if in.RAMode != "" && in.AddressMode != "" && in.RAMode != in.AddressMode {
+		problems = append(problems, fmt.Sprintf("ipv6_address_mode: %q is not ipv6_ra_mode, which counts: %q", in.AddressMode, in.RAMode))
+	}
+	switch s.Mode {
+	case Stateful:
+	case Stateless, SLAAC:
+		if !s.Autonomous() {
+			problems = append(problems, fmt.Sprintf("cidr: machines make no addresses of %s: %s wants a prefix of %d bits", s.CIDR, s.Mode, autonomousBits))
+		}
+	default:
+		problems = append(problems, fmt.Sprintf("ipv6_ra_mode: %q is none; want %s, %s or %s: %s is what machines get", s.Mode, Stateful, Stateless, SLAAC, Stateful))
+		s.Mode = Stateful
+	}
+	return problems
 }
 
 var (

@@ -35,7 +35,7 @@ down: ## leave no trace
 	$(BIN) lab down
 
 test: deps build ## everything, what waits most first; as root, so that kernel tests run
-	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh udhcpc /usr/lib/cni/portmap
+	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh udhcpc dhclient /usr/lib/cni/portmap
 	REQUIRE_ROOT=1 go test -count=1 -timeout 45m ./internal/lab ./internal/dataplane/nft ./...
 
 agree: deps ## kernel, memory, verdict and world over many random worlds; prints the table

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the programs that are named: nft lists what we program, for tests and demonstrations; systemd-analyze reads
 # the units that we install, iptables and ipset take the texts of internal/dataplane/iptables, and the CNI project's plugins are
-# chained behind ours, in tests; bird and FRR are BGP peers of ours there, udhcpc a client of our DHCP server;
+# chained behind ours, in tests; bird and FRR are BGP peers of ours there, udhcpc and dhclient clients of our DHCP servers;
 # qemu runs a virtual machine whose disk mmdebstrap and mke2fs make; containerd and runc are those of a Kubernetes cluster's nodes;
 # dockerd has our drivers for its networks; debootstrap makes the root of a neutron-server.
 set -eu
@@ -26,6 +26,7 @@ for program in "$@"; do
 	bird) package=bird2 ;;
 	vtysh) package=frr ;;
 	udhcpc) package=udhcpc ;;
+	dhclient) package=isc-dhcp-client ;;
 	systemd-analyze) package=systemd ;;
 	qemu-system-x86_64) package=qemu-system-x86 ;;
 	mmdebstrap) package=mmdebstrap ;;

@@ -36,8 +36,10 @@ func TestScript(t *testing.T) {
 			if strings.Contains(string(text), " bird") {
 				machinetest.Program(t, "bird")
 			}
-			if strings.Contains(string(text), "\nudhcpc ") {
-				machinetest.Program(t, "udhcpc")
+			for _, client := range []string{"udhcpc", "dhclient"} {
+				if strings.Contains(string(text), "\n"+client+" ") {
+					machinetest.Program(t, client)
+				}
 			}
 			if strings.Contains(string(text), intent.LinkIPIP) { // make vm has a kernel with it
 				if err := netnstest.New(t).Rtnl().AddIPIP(intent.LinkIPIP); !errors.Is(err, rtnl.ErrExists) {

@@ -76,6 +76,9 @@ func envText(lines []string) string {
 
 # Directory of log files, one for each daemon: NAME/current, and ten older ones of 10 MB. The journal has all of it as well.
 # TWILL_LOG_DIR=/var/log/twill
+
+# Also serve DHCP to virtual machines of OpenStack.
+# TWILL_DHCP=true
 `
 	if len(lines) > 0 {
 		text += "\n" + strings.Join(lines, "\n") + "\n"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twillnet/twill/internal/cli/bgp"
 	"github.com/twillnet/twill/internal/cli/clitest"
+	"github.com/twillnet/twill/internal/datastore"
 )
 
 func TestWhatAHostRuns(t *testing.T) {
@@ -18,6 +19,7 @@ func TestWhatAHostRuns(t *testing.T) {
 	}{
 		{"agent and BGP", nodeOptions{bgp: "on"}, false, "agent --etcd=x | bfd --data-dir /d | bgp --data-dir /d --etcd=x"},
 		{"with a store", nodeOptions{bgp: "off", listen: []string{"http://[::1]:1"}}, true, "etcd --data-dir /d/etcd --listen http://[::1]:1 | agent --etcd=x"},
+		{"a compute host of OpenStack", nodeOptions{bgp: "off", dhcp: true}, false, "agent --etcd=x | dhcp --etcd=x"},
 		{"BIRD", nodeOptions{bgp: "bird"}, false, "agent --etcd=x | confd --data-dir /d --etcd=x | bird"},
 		{
 			"a reflector has no agent",
@@ -51,9 +53,33 @@ func TestWhatAHostRuns(t *testing.T) {
 		}
 		clitest.Equal(t, strings.Join(got, " | "), tt.want)
 	}
-	for _, o := range []nodeOptions{{bgp: "yes"}, {bgp: "reflector", alone: true}, {bgp: "on", registration: bgp.Registration{Cluster: "244.0.0.1"}}} {
+	for _, o := range []nodeOptions{{bgp: "yes"}, {bgp: "reflector", alone: true}, {bgp: "reflector", dhcp: true}, {bgp: "on", registration: bgp.Registration{Cluster: "244.0.0.1"}}} {
 		if err := o.check(); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
+	}
+}
+
+func TestTheEnvironmentAsksForDHCP(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		flag, dhcp bool // said by a flag; what it says
+		text       string
+		want, ok   bool
+	}{
+		{"nobody", false, false, "", false, true},
+		{"the environment", false, false, "true", true, true},
+		{"it says no", false, false, "0", false, true},
+		{"a flag wins", true, false, "true", false, true},
+		{"it says neither", false, false, "yes please", false, false},
+	} {
+		o := nodeOptions{dhcp: tt.dhcp}
+		if err := o.readDHCP(tt.flag, tt.text); o.dhcp != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%s: %v, %v", tt.name, o.dhcp, err)
+		}
+	}
+	o := nodeOptions{dhcp: true}
+	if _, err := o.ownStore(datastore.Config{Type: "kubernetes"}, ""); err == nil {
+		t.Error("it is served from Kubernetes")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -49,11 +50,12 @@ hosts have thousands of routes.`,
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
   twill node --ip-autodetection-method interface=bond0 --ip6 autodetect
   twill node --log-dir /var/log/twill           # also write log files
+  twill node --dhcp --etcd http://192.0.2.10:2379 # a compute host of OpenStack
   DATASTORE_TYPE=kubernetes twill node          # a node of a Kubernetes cluster
   twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.local.Read(); err != nil {
+			if err := cmp.Or(o.local.Read(), o.readDHCP(cmd.Flags().Changed("dhcp"), os.Getenv("TWILL_DHCP"))); err != nil {
 				return err
 			}
 			return c.runNode(cmd.Context(), o)
@@ -66,6 +68,7 @@ hosts have thousands of routes.`,
 	o.registration.AddFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
+	cmd.Flags().BoolVar(&o.dhcp, "dhcp", false, "also run twill dhcp, for virtual machines of OpenStack, in the region of FELIX_OPENSTACKREGION (TWILL_DHCP)")
 	cmd.Flags().StringVar(&o.logDir, "log-dir", os.Getenv("TWILL_LOG_DIR"), "directory of log files, one for each daemon: NAME/current, and ten older ones of 10 MB; standard error has all of it as well; default: no files (TWILL_LOG_DIR)")
 	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs, too; whoever reaches them needs no password")
 	return cmd
@@ -78,6 +81,7 @@ type nodeOptions struct {
 	listen       []string // where our own etcd listens; empty: there is none
 	alone        bool     // our own etcd is for nobody but this host
 	addrs        addressing
+	dhcp         bool   // also serve DHCP to machines of OpenStack
 	logDir       string // of files with what daemons write; empty: none
 	registration bgp.Registration
 }
@@ -138,6 +142,9 @@ func (o *nodeOptions) ownStore(cfg datastore.Config, flag string) (bool, error) 
 		if len(o.listen) > 0 || flag != "" {
 			return false, console.Usage("node: DATASTORE_TYPE is kubernetes: its API server is the datastore, and no etcd has a part in it; leave out --etcd and --etcd-listen")
 		}
+		if o.dhcp {
+			return false, console.Usage("node: --dhcp is for virtual machines of OpenStack, and Kubernetes has no place for Neutron's subnets; set DATASTORE_TYPE=etcdv3")
+		}
 		return false, nil
 	}
 	if named := flag != "" || cfg.DiscoverySRV != "" || len(o.local.Settings.Etcd.Endpoints) > 0; named {
@@ -152,12 +159,26 @@ func (o *nodeOptions) ownStore(cfg datastore.Config, flag string) (bool, error) 
 
 func (o *nodeOptions) reflector() bool { return o.bgp == "reflector" || o.bgp == "bird-reflector" }
 
+// readDHCP takes the environment's word for whether DHCP is served, if no flag says it.
+func (o *nodeOptions) readDHCP(flag bool, text string) (err error) {
+	if flag || text == "" {
+		return nil
+	}
+	if o.dhcp, err = strconv.ParseBool(text); err != nil {
+		return console.Usage("node: TWILL_DHCP=%s: want true or false", text)
+	}
+	return nil
+}
+
 func (o *nodeOptions) check() error {
 	if _, known := speakersOf[o.bgp]; !known {
 		return console.Usage("node: --bgp=%s: want one of %s", o.bgp, strings.Join(speakers, ", "))
 	}
 	if o.reflector() && o.alone {
 		return console.Usage("node: --bgp=%s: a datastore of its own would know no peers; name the others' with --etcd, or have it here for them with --etcd-listen", o.bgp)
+	}
+	if o.dhcp && o.reflector() {
+		return console.Usage("node: --dhcp is for hosts with virtual machines, and with --bgp=%s this one has none", o.bgp)
 	}
 	return o.registration.Check(o.reflector())
 }
@@ -175,6 +196,9 @@ func (o *nodeOptions) children(own bool, store []string) []node.Child {
 	}
 	if !o.reflector() {
 		out = append(out, node.Child{Name: "agent", Args: append([]string{"agent"}, store...), Env: env})
+	}
+	if o.dhcp {
+		out = append(out, node.Child{Name: "dhcp", Args: append([]string{"dhcp"}, store...), Env: env})
 	}
 	for _, s := range speakersOf[o.bgp] {
 		if s.Env = env; s.Name == "bfd" {

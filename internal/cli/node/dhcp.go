@@ -18,11 +18,12 @@ func (c *command) dhcpCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dhcp",
 		Short: "Give this host's virtual machines of OpenStack their addresses by DHCP",
-		Long: `A DHCP server (IPv4) on each host with virtual machines of OpenStack. It follows what
-"twill openstack-plugin" writes, and answers each machine with the address, network,
-router, routes, DNS servers and name that Neutron has for its port. It keeps no leases:
-an address is the machine's as long as its endpoint has it, and a renewal is answered
-from what is stored then.
+		Long: `A server of DHCP and DHCPv6 on each host with virtual machines of OpenStack, which also
+sends router advertisements to those with IPv6. It follows what "twill openstack-plugin"
+writes, and answers each machine with the addresses, network, router, routes, DNS servers
+and name that Neutron has for its port. It keeps no leases: an address is the machine's
+as long as its endpoint has it, and a renewal is answered from what is stored then.
+"twill node --dhcp" runs it.
 
 A request is answered only on the interface of an endpoint of this node, and only to
 the endpoint's hardware address. Other DHCP servers of the host, such as libvirt's, are

@@ -54,6 +54,12 @@ func (j *journal) has(part string) bool {
 	return strings.Contains(j.text.String(), part)
 }
 
+func (j *journal) count(part string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), part)
+}
+
 func newSite(t *testing.T, client string) *site {
 	t.Helper()
 	machinetest.Program(t, client)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/twillnet/twill/api"
 )
 
 const subnet6Key = "/calico/dhcp/v2/no-region/subnet/s6"
@@ -168,4 +170,43 @@ func TestAMachineGetsItsIPv6Address(t *testing.T) {
 	// It is answered as soon as it has the right one again, and notes nothing before.
 	s.guest.Run("ip", "link", "set", "eth0", "address", mac)
 	c.until(`BOUND6 ip=fd00:65::8 `)
+}
+
+func TestAMachineHearsOfItsRouter(t *testing.T) {
+	const ownAddress, router = "fd00:65::ff:fe00:1/64", "via fe80::"
+	s := newSite(t, "ip")
+	s.guest.Sysctl("ipv6/conf/eth0/accept_ra", "2")
+	s.endpoint("fd00:65::ff:fe00:1/128")
+	s.subnet6(`,"gateway_ip":"fd00:65::1","ipv6_ra_mode":"slaac","ipv6_address_mode":"slaac"`)
+	s.shows(true, router, "-6", "route", "show", "default")
+	s.shows(true, ownAddress, "-6", "addr", "show", "eth0")
+	s.shows(false, "fd00:65::/64", "-6", "route") // no neighbour is on its link
+	s.ping6("fd00:65::ff:fe00:1")
+
+	// Another's hardware address has no router, though it asks, and the interface comes up.
+	s.guest.Run("ip", "link", "set", "eth0", "down")
+	s.guest.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:02")
+	sent := s.log.count("msg=advertised")
+	s.guest.Run("ip", "link", "set", "eth0", "up")
+	for until := time.Now().Add(30 * time.Second); !s.log.has("mac=02:00:00:00:00:02") || s.log.count("msg=advertised") == sent; {
+		if time.Now().After(until) {
+			t.Fatal("it did not ask, or its host advertises nothing")
+		}
+	}
+	s.shows(false, router, "-6", "route", "show", "default")
+	s.guest.Run("ip", "link", "set", "eth0", "down")
+	s.guest.Run("ip", "link", "set", "eth0", "address", mac)
+	s.guest.Run("ip", "link", "set", "eth0", "up")
+	s.shows(true, router, "-6", "route", "show", "default")
+
+	// A subnet without a gateway, and none at all.
+	s.subnet6(`,"gateway_ip":null,"ipv6_ra_mode":"slaac"`)
+	s.shows(false, router, "-6", "route", "show", "default")
+	s.subnet6(`,"gateway_ip":"fd00:65::1","ipv6_ra_mode":"slaac"`)
+	s.shows(true, router, "-6", "route", "show", "default")
+	if err := s.store.Delete(t.Context(), subnet6Key, api.Revision{}); err != nil {
+		t.Fatal(err)
+	}
+	s.shows(false, router, "-6", "route", "show", "default")
+	s.shows(true, "deprecated", "-6", "addr", "show", "eth0")
 }

@@ -125,6 +125,19 @@ func TestWhatSolicits(t *testing.T) {
 	}
 }
 
+// FuzzSolicits: nothing that a machine sends breaks it.
+func FuzzSolicits(f *testing.F) {
+	f.Add([]byte{133, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 1})
+	for kind := range byte(8) {
+		f.Add(append([]byte{133, 0, 0, 0, 0, 0, 0, 0, kind, 1}, make([]byte, 6)...))
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		if Solicits(sent, HopLimit) && sent[0] != 133 {
+			t.Errorf("%x is a solicitation", sent)
+		}
+	})
+}
+
 func TestWhenARouterAdvertises(t *testing.T) {
 	at := time.Unix(1000, 0)
 	begin := at

@@ -140,7 +140,7 @@ func (s Server) answer(m Machine, r Request) (*Reply, error) {
 		if !slices.Contains([]dhcpv6.MessageType{dhcpv6.MessageTypeRequest, dhcpv6.MessageTypeRenew, dhcpv6.MessageTypeRelease, dhcpv6.MessageTypeDecline}, kind) {
 			return nil, fmt.Errorf("%w: it was not sent to all servers", dhcp.ErrNotOurs)
 		}
-		out.AddOption(status(iana.StatusUseMulticast)) // RFC 8415, 18.3: none is told that it may send by unicast
+		out.AddOption(status(iana.StatusUseMulticast)) // RFC 8415, 18.4: it may only after a Server Unicast option, which is never sent
 		reply.Payload = out.ToBytes()
 		return reply, nil
 	}

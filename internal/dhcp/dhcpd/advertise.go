@@ -89,7 +89,7 @@ func (x *six) advertise(key string, to linkEnd, what advert.Advertisement, now t
 	return nil
 }
 
-// cameUp has a machine that starts hear of its router at once.
+// cameUp sends at once to a machine that starts.
 func (x *six) cameUp(key string, l ifmon.Link, now time.Time) {
 	if a := x.adverts[key]; a != nil {
 		if l.Running && !a.running {
@@ -99,7 +99,7 @@ func (x *six) cameUp(key string, l ifmon.Link, now time.Time) {
 	}
 }
 
-// solicited has a machine that asks hear of its router soon.
+// solicited sends soon to a machine that asks.
 func (s *server) solicited(key string, p linklocal.Packet, now time.Time) {
 	if a := s.six.adverts[key]; a != nil && advert.Solicits(p.Payload, p.HopLimit) {
 		a.Solicited(now, chance())

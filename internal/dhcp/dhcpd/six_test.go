@@ -172,7 +172,7 @@ func TestAMachineGetsItsIPv6Address(t *testing.T) {
 	c.until(`BOUND6 ip=fd00:65::8 `)
 }
 
-func TestAMachineHearsOfItsRouter(t *testing.T) {
+func TestAMachineReceivesItsRouter(t *testing.T) {
 	const ownAddress, router = "fd00:65::ff:fe00:1/64", "via fe80::"
 	s := newSite(t, "ip")
 	s.guest.Sysctl("ipv6/conf/eth0/accept_ra", "2")
@@ -209,4 +209,12 @@ func TestAMachineHearsOfItsRouter(t *testing.T) {
 	}
 	s.shows(false, router, "-6", "route", "show", "default")
 	s.shows(true, "deprecated", "-6", "addr", "show", "eth0")
+
+	// The machine starts again, on another interface of that name.
+	s.subnet6(`,"gateway_ip":"fd00:65::1","ipv6_ra_mode":"slaac"`)
+	s.host.Delete(link)
+	s.host.VethTo(s.guest, link, "eth0")
+	s.guest.Sysctl("ipv6/conf/eth0/accept_ra", "2")
+	s.guest.Run("ip", "link", "set", "eth0", "address", mac)
+	s.shows(true, router, "-6", "route", "show", "default")
 }

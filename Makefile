@@ -20,10 +20,10 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries, and 
 chart: build ## bin/twill-chart.tgz, a Helm chart of what `twill kube install` prints
 	$(BIN) kube chart > bin/twill-chart.tgz
 
-pb: ## what is generated from a .proto: api/relaypb, api/endpointpb, api/dataplanepb; wants protoc
+pb: ## what is generated from a .proto: api/relaypb, api/endpointpb, api/dataplanepb, api/felixpb; wants protoc
 	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go && GOBIN=$(CURDIR)/bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
-	for p in relay endpoint dataplane; do PATH=$(CURDIR)/bin:$$PATH protoc -I api/$${p}pb --go_out=api/$${p}pb --go_opt=paths=source_relative --go-grpc_out=api/$${p}pb --go-grpc_opt=paths=source_relative $$p.proto || exit 1; done
-	go run mvdan.cc/gofumpt@v0.12.0 -w api/relaypb/*.go api/endpointpb/*.go api/dataplanepb/*.go
+	for p in relay endpoint dataplane felix; do PATH=$(CURDIR)/bin:$$PATH protoc -I api/$${p}pb --go_out=api/$${p}pb --go_opt=paths=source_relative --go-grpc_out=api/$${p}pb --go-grpc_opt=paths=source_relative $$p.proto || exit 1; done
+	go run mvdan.cc/gofumpt@v0.12.0 -w api/relaypb/*.go api/endpointpb/*.go api/dataplanepb/*.go api/felixpb/*.go
 
 deps: ## what tests and demonstrations call: nft (to read what we program)
 	@sh scripts/deps.sh nft

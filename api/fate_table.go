@@ -87,7 +87,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
 	fate(Warned, noTunnels, "routeSource=CalicoIPAM routeTableRange routeTableRanges"),
 	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),
-	fate(Warned, "Twill starts no program: a driver listens at unix:///PATH, see docs/remote-dataplane.md", "dataplaneDriver=calico-iptables-plugin|unix:///*"),
+	fate(Warned, "it is neither unix:///PATH of a driver's socket nor the absolute path of a program, see docs/dataplanes.md", "dataplaneDriver=calico-iptables-plugin|unix:///*|/*"),
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneWatchdogTimeout=90s
 		endpointStatusPathPrefix=/var/run/calico featureGates istioDSCPMark=23
 		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"] liveMigrationRouteConvergenceTime=30s

@@ -87,13 +87,13 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	source := syncer.New(read, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
 	links, names := ifmon.New(handles.rtnl), attribution.New()
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
-	policy, watchPolicy := handles.policy(in, cfg, graph.Settings().Settings.InterfacePrefixes, names)
+	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
+	policy, watchPolicy := handles.policy(in, cfg, graph.Settings().Settings.InterfacePrefixes, names, tunnels.Key)
 	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
 	routes := fib.New(handles.rtnl)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
 	arrived, heap := &arrival{all: make(chan struct{})}, &heapProfiles{log: cfg.Log}
-	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
 	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Keys: tunnels.Key})
 	forwarding, followers := in.parts([]dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, []dataplane.Follower{live, dropped, logged}, arrived)
 	loop := dataplane.New(dataplane.Config{
@@ -116,7 +116,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	listen := server.listeners(cfg)
 	within, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	d.settings = []func(config.Settings){heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave)}
+	d.settings = append(informing(policy, graph), heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave))
 
 	err = together(within, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,

@@ -13,20 +13,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/dataplane"
 	"github.com/twillnet/twill/internal/dataplane/attribution"
+	"github.com/twillnet/twill/internal/dataplane/felixbackend"
 	"github.com/twillnet/twill/internal/dataplane/iptables"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/dataplane/remote"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/child"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/xtables"
 	"github.com/twillnet/twill/internal/logs"
 )
 
-// backend is where policy is: a part of the kernel, or the address of a driver in another process, which then has all that the drivers for the kernel
-// have else, too.
+// backend is where policy is: a part of the kernel, or the address of a driver in another process, or the path of one that the agent starts, which then has
+// all that the drivers for the kernel have else, too.
 type backend string
 
 // Backends.
@@ -37,7 +40,10 @@ const (
 )
 
 // remote reports whether it is another process.
-func (b backend) remote() bool { return remote.Address(string(b)) == nil }
+func (b backend) remote() bool { return b.program() || remote.Address(string(b)) == nil }
+
+// program reports whether that is one that the agent starts.
+func (b backend) program() bool { return strings.HasPrefix(string(b), "/") }
 
 // tools are the programs of a backend of iptables.
 func (b backend) tools() iptables.Host {
@@ -59,7 +65,11 @@ type policyPart interface {
 }
 
 // policy returns the driver of a backend, and the function that receives notifications for it, to be run in a goroutine of its own.
-func (d kernelHandles) policy(b backend, cfg Config, prefixes []string, names *attribution.Table) (policyPart, func(context.Context) error) {
+func (d kernelHandles) policy(b backend, cfg Config, prefixes []string, names *attribution.Table, keys func(intent.TunnelKind, string)) (policyPart, func(context.Context) error) {
+	if b.program() {
+		driver := felixbackend.New(felixbackend.Config{Program: string(b), Node: cfg.Node, Keys: keys, Log: cfg.Log.With("part", "felixbackend")})
+		return driver, driver.Run
+	}
 	if b.remote() {
 		driver := remote.New(remote.Config{Address: string(b), Node: cfg.Node, Version: cfg.Version, Log: cfg.Log.With("part", "remote")})
 		return driver, driver.Run
@@ -192,12 +202,26 @@ func (b backend) parts(drivers []dataplane.Driver, followers []dataplane.Followe
 	return drivers, append(followers, arrived)
 }
 
+// informing returns what passes settings on to a driver that wants them by their names, each time they are looked at; nil: this one does not.
+func informing(policy policyPart, graph *calc.Graph) []func(config.Settings) {
+	driver, is := policy.(*felixbackend.Driver)
+	if !is {
+		return nil
+	}
+	return []func(config.Settings){func(config.Settings) { driver.Configure(config.Upstream(graph.Settings().Values)) }}
+}
+
 // choosing returns what ends an agent once settings want another backend than the one that it has. One whose programs are not there is not gone to: policy
 // stays where it is, and the log says why.
 func (d *calcLoop) choosing(k kernelHandles, has backend, end context.CancelCauseFunc) func(config.Settings) {
-	refused := ""
+	refused, unnamed := "", false
 	return func(s config.Settings) {
 		want := k.wanted(s)
+		if nobody := !s.InternalDataplane && !backend(s.DataplaneDriver).remote(); d.synced && nobody != unnamed {
+			if unnamed = nobody; nobody {
+				d.log.Error("useInternalDataplaneDriver is false and dataplaneDriver names no driver, so that the agent programs this host itself", "dataplaneDriver", s.DataplaneDriver, "backend", string(want))
+			}
+		}
 		if !d.synced || want == has { // before, that nobody wants another means nothing
 			refused = ""
 			return
@@ -216,6 +240,11 @@ func (d *calcLoop) choosing(k kernelHandles, has backend, end context.CancelCaus
 // missing says what a backend lacks on this host; empty: nothing.
 func missing(b backend) string {
 	switch {
+	case b.program():
+		if err := child.Check(string(b)); err != nil {
+			return err.Error()
+		}
+		return ""
 	case b == inNftables, b.remote():
 		return ""
 	case !xtables.Installed(xtables.Backend(b.tools())):

@@ -32,7 +32,9 @@ func TestWherePolicyGoes(t *testing.T) {
 		{"a change of settings was cut short", "nft add table inet twill; iptables-nft -N " + iptables.Root, off, inNFT, inNFT, ""},
 		{"another process, by settings of this host", "nft add table inet twill", config.Settings{DataplaneDriver: there}, there, there, ""},
 		{"another process, as the datastore said once", "nft add table inet twill", config.Settings{InternalDataplane: true}, inNftables, there, there},
-		{"a process of no address", "true", config.Settings{DataplaneDriver: "/usr/bin/driver"}, inNftables, inNftables, ""},
+		{"a program that the agent starts", "nft add table inet twill", config.Settings{DataplaneDriver: "/usr/bin/driver"}, "/usr/bin/driver", "/usr/bin/driver", ""},
+		{"a program, as the datastore said once", "nft add table inet twill", config.Settings{InternalDataplane: true}, inNftables, "/usr/bin/driver", "/usr/bin/driver"},
+		{"upstream's name of no driver", "true", config.Settings{DataplaneDriver: "calico-iptables-plugin"}, inNftables, inNftables, ""},
 		{"the address alone", "true", config.Settings{DataplaneDriver: there, InternalDataplane: true}, inNftables, inNftables, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -44,7 +44,7 @@ type Settings struct {
 	IptablesBackend     string // Auto, NFT or Legacy
 	IPTables            IPTables
 	InternalDataplane   bool   // false: DataplaneDriver has policy, and all else
-	DataplaneDriver     string // unix:///PATH of a driver's socket; any other text names none
+	DataplaneDriver     string // unix:///PATH of a driver's socket, or the absolute path of a program; any other text names none
 	NAT                 NAT
 	VXLAN               VXLAN
 	IPIP                IPIP

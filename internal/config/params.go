@@ -150,7 +150,7 @@ var params = []Param{
 		func(s *Settings) *string { return &s.IPTables.MangleAllow }, "Accept", "Return"),
 	oneOf("iptablesFilterDenyAction", "Drop", "what policy in iptables denies in table filter, Drop: is dropped; Reject: is answered with an ICMP error, port unreachable. In other tables it is always dropped",
 		func(s *Settings) *string { return &s.IPTables.FilterDeny }, "Drop", "Reject"),
-	yesNo("useInternalDataplaneDriver", "true", "false: what this host should be is programmed by the driver at dataplaneDriver, and by the agent not at all, as docs/remote-dataplane.md says",
+	yesNo("useInternalDataplaneDriver", "true", "false: what this host should be is programmed by dataplaneDriver, and by the agent not at all, as docs/dataplanes.md says",
 		func(s *Settings) *bool { return &s.InternalDataplane }),
 	dataplaneDriver(),
 	duration("routeRefreshInterval", "90s", "how often routes and neighbours are read back, besides the kernel's own events; 0 never",
@@ -262,14 +262,14 @@ func usageURL() Param {
 	return p.local("only who runs a host says what it sends to others")
 }
 
-// dataplaneDriver also takes upstream's default, which names no driver of ours.
+// dataplaneDriver also takes upstream's default, which names no driver.
 func dataplaneDriver() Param {
 	const name, none = "dataplaneDriver", "calico-iptables-plugin"
-	p := text(name, none, "with useInternalDataplaneDriver false, where a driver listens: unix:///PATH of its socket", func(s *Settings) *string { return &s.DataplaneDriver })
+	p := text(name, none, "with useInternalDataplaneDriver false, where a driver listens: unix:///PATH of its socket; or the absolute path of a program that the agent starts and speaks to as upstream's agent does, see docs/felixbackend.md", func(s *Settings) *string { return &s.DataplaneDriver })
 	set := p.set
 	p.set = func(s *Settings, text string) error {
-		if !strings.HasPrefix(text, "unix:///") && text != none && text != "" {
-			return fmt.Errorf("is %q: want unix:///PATH of a driver's socket; Twill starts no program, see docs/remote-dataplane.md", text)
+		if !strings.HasPrefix(text, "unix:///") && !strings.HasPrefix(text, "/") && text != none && text != "" {
+			return fmt.Errorf("is %q: want unix:///PATH of a driver's socket, or the absolute path of a program", text)
 		}
 		return set(s, text)
 	}
@@ -321,8 +321,10 @@ func yesNo(name, value, help string, field func(*Settings) *bool) Param {
 }
 
 // duration also takes a bare number, which means seconds, as upstream's files and environment have it.
+const durationType = "duration, such as 90s"
+
 func duration(name, value, help string, field func(*Settings) *time.Duration) Param {
-	return Param{Name: name, Type: "duration, such as 90s", Default: value, Help: help, set: func(s *Settings, text string) error {
+	return Param{Name: name, Type: durationType, Default: value, Help: help, set: func(s *Settings, text string) error {
 		d, err := time.ParseDuration(text)
 		if seconds, e := strconv.ParseFloat(text, 64); e == nil && seconds < 1e9 {
 			d, err = time.Duration(seconds*float64(time.Second)), nil

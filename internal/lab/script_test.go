@@ -41,6 +41,9 @@ func TestScript(t *testing.T) {
 					machinetest.Program(t, client)
 				}
 			}
+			if strings.Contains(string(text), "python3") {
+				machinetest.Program(t, "python3")
+			}
 			if strings.Contains(string(text), intent.LinkIPIP) { // make vm has a kernel with it
 				if err := netnstest.New(t).Rtnl().AddIPIP(intent.LinkIPIP); !errors.Is(err, rtnl.ErrExists) {
 					machinetest.Supported(t, err)

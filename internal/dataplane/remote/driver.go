@@ -15,6 +15,7 @@ import (
 	"time"
 
 	pb "github.com/twillnet/twill/api/dataplanepb"
+	"github.com/twillnet/twill/internal/dataplane/unsent"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -32,7 +33,7 @@ type Config struct {
 // Driver is a dataplane in another process. Make it with New.
 type Driver struct {
 	cfg    Config
-	state  state
+	state  *unsent.State
 	stream *stream
 	ask    bool // a commit is sent even with nothing in it
 	waits  bool // for the answer to a commit
@@ -54,7 +55,7 @@ func New(cfg Config) *Driver {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	life, end := context.WithCancel(context.Background())
-	return &Driver{cfg: cfg, state: newState(), failed: map[intent.Key]bool{}, notes: make(chan func()), woken: make(chan struct{}, 1), life: life, end: end}
+	return &Driver{cfg: cfg, state: unsent.New(), failed: map[intent.Key]bool{}, notes: make(chan func()), woken: make(chan struct{}, 1), life: life, end: end}
 }
 
 // Run gives the loop a turn whenever a stream brought something, and ends the stream when ctx ends.
@@ -83,7 +84,7 @@ func (d *Driver) wake() {
 
 // Merge implements [dataplane.Driver].
 func (d *Driver) Merge(b intent.Batch) {
-	d.state.merge(b)
+	d.state.Merge(b)
 	for _, k := range b.Removed {
 		delete(d.failed, k)
 	}
@@ -107,13 +108,13 @@ func (d *Driver) Kernel() bool { return d.kernel.Load() }
 // Retry implements [dataplane.Driver].
 func (d *Driver) Retry() {
 	for k := range d.failed {
-		d.state.again(k)
+		d.state.Again(k)
 	}
 }
 
 // Apply implements [dataplane.Driver]. It sends nothing until all is known, so that the first commit is complete.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
-	if !d.state.inSync {
+	if !d.state.InSync() {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Patience)
@@ -157,7 +158,7 @@ func (d *Driver) connect(ctx context.Context) error {
 	d.cfg.Log.Info("a dataplane driver has taken over", "driver", s.name, "release", s.release, "address", d.cfg.Address)
 	d.stream, d.waits, d.sent, d.ask = s, false, nil, true
 	d.kernel.Store(s.kernel)
-	d.state.begin()
+	d.state.Begin()
 	go s.receive(d.wake)
 	go s.transmit()
 	return nil
@@ -172,13 +173,13 @@ func (d *Driver) lose() error {
 
 // send sends a commit, and reports whether there was something to send.
 func (d *Driver) send() bool {
-	items, keys := d.state.take()
+	items, keys := d.state.Take()
 	if len(items) == 0 && !d.ask {
 		return false
 	}
 	d.ask = false
 	d.waits, d.sent = true, keys
-	d.stream.commits <- items // has room: there is one at a time
+	d.stream.commits <- each(items, encode) // has room: there is one at a time
 	return true
 }
 
@@ -210,7 +211,7 @@ func (d *Driver) answered(not []intent.Outcome) []intent.Outcome {
 		bad[o.Key] = true
 	}
 	for _, k := range d.sent {
-		if !bad[k] && !d.state.dirty[k] {
+		if !bad[k] && !d.state.Waits(k) {
 			delete(d.failed, k)
 			not = append(not, intent.Outcome{Key: k})
 		}
@@ -227,7 +228,7 @@ func (d *Driver) outcomes(list []*pb.Outcome) (out []intent.Outcome) {
 			d.cfg.Log.Warn("a dataplane driver says something of no item", "driver", d.stream.name, "err", err)
 			continue
 		}
-		if !d.state.has(k) {
+		if !d.state.Has(k) {
 			continue
 		}
 		x := intent.Outcome{Key: k, Final: o.GetFinal(), Reason: o.GetReason()}

@@ -1,12 +1,37 @@
 package remote
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
 	pb "github.com/twillnet/twill/api/dataplanepb"
+	"github.com/twillnet/twill/internal/dataplane/unsent"
 	"github.com/twillnet/twill/internal/intent"
 )
+
+// encode returns the message of an item of [unsent.State].
+func encode(v any) *pb.ToDriver {
+	switch x := v.(type) {
+	case intent.IPSet:
+		return &pb.ToDriver{Item: &pb.ToDriver_IpSet{IpSet: encodeSet(x)}}
+	case intent.MemberDelta:
+		return &pb.ToDriver{Item: &pb.ToDriver_Members{Members: encodeMembers(x)}}
+	case intent.Policy:
+		return &pb.ToDriver{Item: &pb.ToDriver_Policy{Policy: encodePolicy(x)}}
+	case intent.Endpoint:
+		return &pb.ToDriver{Item: &pb.ToDriver_Endpoint{Endpoint: encodeEndpoint(x)}}
+	case intent.Route:
+		return &pb.ToDriver{Item: &pb.ToDriver_Route{Route: encodeRoute(x)}}
+	case intent.TunnelPeer:
+		return &pb.ToDriver{Item: &pb.ToDriver_TunnelPeer{TunnelPeer: encodeTunnelPeer(x)}}
+	case intent.HostSettings:
+		return &pb.ToDriver{Item: &pb.ToDriver_Host{Host: encodeHost(x)}}
+	case unsent.Gone:
+		return &pb.ToDriver{Item: &pb.ToDriver_Removed{Removed: encodeKey(x.Key)}}
+	}
+	panic(fmt.Sprintf("remote: %T is no item", v))
+}
 
 // each maps a list; an empty one becomes nil.
 func each[A, B any](list []A, f func(A) B) []B {

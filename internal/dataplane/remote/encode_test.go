@@ -41,7 +41,7 @@ func messages(b intent.Batch) (out []*pb.ToDriver) {
 		out = append(out, &pb.ToDriver{Item: &pb.ToDriver_IpSet{IpSet: encodeSet(s)}})
 	}
 	for _, m := range b.Members {
-		out = append(out, membersOf(m))
+		out = append(out, encode(m))
 	}
 	var items []any
 	for _, p := range b.Policies {

@@ -1,4 +1,4 @@
-package remote
+package unsent
 
 import (
 	"context"
@@ -19,23 +19,23 @@ func TestAnyPaceSameState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seedtest.New(t), 0))
 	sets := []intent.SetID{"a", "b", "c"}
 	for range 300 {
-		s, all := newState(), sim.New()
+		s, all := New(), sim.New()
 		far := sim.New()
-		s.merge(intent.Batch{InSync: true})
+		s.Merge(intent.Batch{InSync: true})
 		has := map[intent.SetID]map[intent.Member]bool{}
 		for range 40 {
 			b := randomChange(rng, sets, has)
-			s.merge(b)
+			s.Merge(b)
 			all.Merge(b)
 			switch rng.IntN(6) {
 			case 0, 1:
-				carry(t, &s, far)
+				carry(t, s, far)
 			case 2:
-				s.begin()
+				s.Begin()
 				far = sim.New()
 			}
 		}
-		carry(t, &s, far)
+		carry(t, s, far)
 		if _, err := all.Apply(context.Background()); err != nil || all.Refused() != nil {
 			t.Fatal(err, all.Refused())
 		}
@@ -46,13 +46,22 @@ func TestAnyPaceSameState(t *testing.T) {
 }
 
 // carry is one commit.
-func carry(t *testing.T, s *state, far *sim.Node) {
+func carry(t *testing.T, s *State, far *sim.Node) {
 	t.Helper()
-	items, _ := s.take()
+	items, _ := s.Take()
 	var b intent.Batch
 	for _, m := range items {
-		if err := Add(&b, m); err != nil {
-			t.Fatal(err)
+		switch x := m.(type) {
+		case intent.IPSet:
+			b.IPSets = append(b.IPSets, x)
+		case intent.MemberDelta:
+			b.Members = append(b.Members, x)
+		case intent.Route:
+			b.Routes = append(b.Routes, x)
+		case Gone:
+			b.Removed = append(b.Removed, x.Key)
+		default:
+			t.Fatalf("an item of no kind that was merged: %T", x)
 		}
 	}
 	slices.Reverse(b.Removed)
@@ -60,7 +69,7 @@ func carry(t *testing.T, s *state, far *sim.Node) {
 	if _, err := far.Apply(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if again, _ := s.take(); len(again) > 0 {
+	if again, _ := s.Take(); len(again) > 0 {
 		t.Fatalf("sent twice: %v", again)
 	}
 }
@@ -93,19 +102,19 @@ func randomChange(rng *rand.Rand, sets []intent.SetID, has map[intent.SetID]map[
 
 // TestALargeSetComesInPieces: no message is larger than what gRPC takes by default.
 func TestALargeSetComesInPieces(t *testing.T) {
-	s := newState()
+	s := New()
 	x := intent.IPSet{ID: "large"}
 	for i := range 50_000 {
 		x.Members = append(x.Members, intent.Member{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 32)})
 	}
-	s.merge(intent.Batch{IPSets: []intent.IPSet{x}, InSync: true})
-	items, keys := s.take()
+	s.Merge(intent.Batch{IPSets: []intent.IPSet{x}, InSync: true})
+	items, keys := s.Take()
 	if len(items) != 25 || len(keys) != 1 {
 		t.Fatalf("%d messages, %d keys", len(items), len(keys))
 	}
 	far := sim.New()
-	s.begin()
-	carry(t, &s, far)
+	s.Begin()
+	carry(t, s, far)
 	if len(far.Sets["large"].Members) != len(x.Members) || far.Refused() != nil {
 		t.Error(len(far.Sets["large"].Members), far.Refused())
 	}

@@ -1,22 +1,24 @@
-package remote
+// Package unsent is what a node should be, and what of it a stream to a dataplane in another process has not carried yet.
+//
+// In: [intent.Batch], however many while a stream is busy. Out: what is to be sent, each item in its present state, in the order in which a driver
+// can do it. Its size is that of what should be: changes of one item, or of one member of a set, become one.
+package unsent
 
 import (
 	"maps"
 	"slices"
 
-	pb "github.com/twillnet/twill/api/dataplanepb"
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// membersAtOnce is how many members of a set one message has at most: some 100 KB.
-const membersAtOnce = 2000
+// MembersAtOnce is how many members of a set one item has at most: some 100 KB.
+const MembersAtOnce = 2000
 
-// state is what a node should be, and what of it a stream has not carried yet. Its size is that of what should be, however long a driver
-// takes: changes of one item, or of one member, become one.
-type state struct {
+// State is what a node should be. Make it with New; one goroutine may use it.
+type State struct {
 	items  map[intent.Key]any // a Policy, Endpoint, Route, TunnelPeer or HostSettings
 	sets   map[intent.SetID]*set
-	inSync bool
+	inSync bool // a batch had it
 
 	carried map[intent.Key]bool                          // the driver has it
 	dirty   map[intent.Key]bool                          // to be sent, or removed
@@ -35,14 +37,15 @@ const (
 	removed deltaKind = false
 )
 
-func newState() state {
-	s := state{items: map[intent.Key]any{}, sets: map[intent.SetID]*set{}}
-	s.begin()
+// New returns a State of nothing.
+func New() *State {
+	s := &State{items: map[intent.Key]any{}, sets: map[intent.SetID]*set{}}
+	s.Begin()
 	return s
 }
 
-// begin is for a new stream: all is to be sent.
-func (s *state) begin() {
+// Begin is for a new stream: all is to be sent.
+func (s *State) Begin() {
 	s.carried, s.dirty, s.deltas = map[intent.Key]bool{}, map[intent.Key]bool{}, map[intent.SetID]map[intent.Member]deltaKind{}
 	for k := range s.items {
 		s.dirty[k] = true
@@ -52,14 +55,15 @@ func (s *state) begin() {
 	}
 }
 
-// again has an item sent once more.
-func (s *state) again(k intent.Key) {
-	if s.has(k) {
+// Again has an item sent once more.
+func (s *State) Again(k intent.Key) {
+	if s.Has(k) {
 		s.dirty[k] = true
 	}
 }
 
-func (s *state) has(k intent.Key) bool {
+// Has reports whether an item should be.
+func (s *State) Has(k intent.Key) bool {
 	if id, is := k.(intent.SetID); is {
 		return s.sets[id] != nil
 	}
@@ -67,12 +71,13 @@ func (s *state) has(k intent.Key) bool {
 	return there
 }
 
-func (s *state) put(k intent.Key, v any) {
+func (s *State) put(k intent.Key, v any) {
 	s.items[k] = v
 	s.dirty[k] = true
 }
 
-func (s *state) merge(b intent.Batch) {
+// Merge merges a change.
+func (s *State) Merge(b intent.Batch) {
 	s.inSync = s.inSync || b.InSync
 	for _, x := range b.IPSets {
 		is := &set{IPSet: x, members: make(map[intent.Member]bool, len(x.Members))}
@@ -113,7 +118,7 @@ func (s *state) merge(b intent.Batch) {
 }
 
 // change changes members of a set.
-func (s *state) change(d intent.MemberDelta) {
+func (s *State) change(d intent.MemberDelta) {
 	is := s.sets[d.Set]
 	if is == nil {
 		return
@@ -149,12 +154,22 @@ func (s *state) change(d intent.MemberDelta) {
 	}
 }
 
-// take returns what the stream has not carried, in the order in which a driver can do it, and the names of what is in it; both are empty if there is
-// nothing.
-func (s *state) take() (items []*pb.ToDriver, keys []intent.Key) {
+// InSync reports whether all that existed at the start is merged.
+func (s *State) InSync() bool { return s.inSync }
+
+// Waits reports whether an item, or its end, is to be sent as a whole.
+func (s *State) Waits(k intent.Key) bool { return s.dirty[k] }
+
+// Gone is the name of an item that is to be removed.
+type Gone struct{ Key intent.Key }
+
+// Take returns what the stream has not carried, in the order in which a driver can do it, and the names of what is in it; both are empty if there is
+// nothing. An item is an [intent.IPSet], [intent.MemberDelta], [intent.Policy], [intent.Endpoint], [intent.Route], [intent.TunnelPeer],
+// [intent.HostSettings] or [Gone]. A set with more members than [MembersAtOnce] comes with the first, and deltas with the others after it.
+func (s *State) Take() (items []any, keys []intent.Key) {
 	var gone []intent.Key
 	for _, k := range slices.SortedFunc(maps.Keys(s.dirty), intent.CompareKeys) {
-		if !s.has(k) {
+		if !s.Has(k) {
 			if s.carried[k] {
 				gone = append(gone, k)
 				delete(s.carried, k)
@@ -175,12 +190,12 @@ func (s *state) take() (items []*pb.ToDriver, keys []intent.Key) {
 		items = append(items, deltas(id, s.deltas[id])...)
 	}
 	for _, k := range keys {
-		if item := encode(s.items[k]); item != nil {
+		if item, is := s.items[k]; is {
 			items = append(items, item)
 		}
 	}
 	for _, k := range slices.Backward(gone) {
-		items = append(items, &pb.ToDriver{Item: &pb.ToDriver_Removed{Removed: encodeKey(k)}})
+		items = append(items, Gone{k})
 	}
 	clear(s.dirty)
 	clear(s.deltas)
@@ -188,19 +203,19 @@ func (s *state) take() (items []*pb.ToDriver, keys []intent.Key) {
 }
 
 // whole returns a set with all its members, in pieces.
-func (x *set) whole() []*pb.ToDriver {
+func (x *set) whole() []any {
 	members := slices.Collect(maps.Keys(x.members))
 	first := x.IPSet
-	first.Members = members[:min(len(members), membersAtOnce)]
-	out := []*pb.ToDriver{{Item: &pb.ToDriver_IpSet{IpSet: encodeSet(first)}}}
-	for rest := range slices.Chunk(members[len(first.Members):], membersAtOnce) {
-		out = append(out, membersOf(intent.MemberDelta{Set: x.ID, Added: rest}))
+	first.Members = members[:min(len(members), MembersAtOnce)]
+	out := []any{first}
+	for rest := range slices.Chunk(members[len(first.Members):], MembersAtOnce) {
+		out = append(out, intent.MemberDelta{Set: x.ID, Added: rest})
 	}
 	return out
 }
 
-func deltas(id intent.SetID, of map[intent.Member]deltaKind) (out []*pb.ToDriver) {
-	for part := range slices.Chunk(slices.Collect(maps.Keys(of)), membersAtOnce) {
+func deltas(id intent.SetID, of map[intent.Member]deltaKind) (out []any) {
+	for part := range slices.Chunk(slices.Collect(maps.Keys(of)), MembersAtOnce) {
 		d := intent.MemberDelta{Set: id}
 		for _, m := range part {
 			if of[m] == added {
@@ -209,28 +224,7 @@ func deltas(id intent.SetID, of map[intent.Member]deltaKind) (out []*pb.ToDriver
 				d.Removed = append(d.Removed, m)
 			}
 		}
-		out = append(out, membersOf(d))
+		out = append(out, d)
 	}
 	return out
-}
-
-func membersOf(d intent.MemberDelta) *pb.ToDriver {
-	return &pb.ToDriver{Item: &pb.ToDriver_Members{Members: encodeMembers(d)}}
-}
-
-// encode returns nil for what is not an item of [state].
-func encode(v any) *pb.ToDriver {
-	switch x := v.(type) {
-	case intent.Policy:
-		return &pb.ToDriver{Item: &pb.ToDriver_Policy{Policy: encodePolicy(x)}}
-	case intent.Endpoint:
-		return &pb.ToDriver{Item: &pb.ToDriver_Endpoint{Endpoint: encodeEndpoint(x)}}
-	case intent.Route:
-		return &pb.ToDriver{Item: &pb.ToDriver_Route{Route: encodeRoute(x)}}
-	case intent.TunnelPeer:
-		return &pb.ToDriver{Item: &pb.ToDriver_TunnelPeer{TunnelPeer: encodeTunnelPeer(x)}}
-	case intent.HostSettings:
-		return &pb.ToDriver{Item: &pb.ToDriver_Host{Host: encodeHost(x)}}
-	}
-	return nil
 }

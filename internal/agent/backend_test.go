@@ -68,6 +68,11 @@ func TestABackendWithoutItsProgramsIsNotGoneTo(t *testing.T) {
 			t.Errorf("%s: %s", b, why)
 		}
 	}
+	for _, b := range []backend{"/nowhere", "/dev/null", "/etc/passwd"} {
+		if missing(b) == "" {
+			t.Errorf("%s would be started", b)
+		}
+	}
 	ns := netnstest.New(t)
 	t.Setenv("PATH", t.TempDir())
 	ns.Do(func() {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +24,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// publicKey is what the driver says of its end of WireGuard.
+const publicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 
 // program is a driver that does something; it adds what it was sent to the log.
 func program(t *testing.T, does string) (path, log string) {
@@ -51,7 +56,9 @@ func driver(does string) {
 	case "exits":
 		os.Exit(3)
 	case "deaf":
-		select {}
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, syscall.SIGTERM)
+		<-end
 	case "garbage":
 		write([]byte("\xff\xff\xff\xff garbage"))
 	case "huge":
@@ -64,6 +71,9 @@ func driver(does string) {
 				write(protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), nil))
 			}
 		}()
+	case "ok":
+		key := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), publicKey)
+		write(protowire.AppendBytes(protowire.AppendTag(nil, 9, protowire.BytesType), protowire.AppendVarint(protowire.AppendTag(key, 2, protowire.VarintType), 6)))
 	case "nonsense":
 		write(nil)
 		write(protowire.AppendBytes(protowire.AppendTag(nil, 99, protowire.BytesType), []byte("x")))

@@ -207,6 +207,20 @@ func TestWhatADriverSaysIsTheOutcome(t *testing.T) {
 	}
 }
 
+// TestAPolicyThatCannotBeSent is an error that no trial mends, and in force as far as it can be.
+func TestAPolicyThatCannotBeSent(t *testing.T) {
+	d, log := started(t, "ok")
+	b := whole()
+	b.Policies[0].Ingress[0] = intent.Rule{Action: intent.Allow, Src: intent.Peer{NotPortSets: []intent.SetID{"p:http"}}}
+	d.Merge(b)
+	if o := until(t, d, noError)[web]; !o.Final || !strings.Contains(errText(o.Err), "Ingress rule 0") {
+		t.Errorf("%+v", o)
+	}
+	if policy := receivedAll(t, log, 1)[4]; value(policy, 7, 1, 2) != "web" || len(all(all(policy, 7)[0], 2)) != 1 || len(all(all(all(policy, 7)[0], 2)[0], 1)) != 0 {
+		t.Errorf("%q", policy)
+	}
+}
+
 func errText(err error) string {
 	if err == nil {
 		return ""
@@ -235,6 +249,48 @@ func TestAHostileDriver(t *testing.T) {
 				return awaits && strings.Contains(err.Error(), tt.want)
 			})
 		})
+	}
+}
+
+// TestWhatChangesIsSentAlone: a setting, an endpoint, and what goes; and the key that the program has is passed on.
+func TestWhatChangesIsSentAlone(t *testing.T) {
+	d, log := started(t, "ok")
+	keys := map[intent.TunnelKind]string{}
+	d.cfg.Keys = func(k intent.TunnelKind, public string) { keys[k] = public }
+	d.Merge(whole())
+	until(t, d, noError)
+	first := len(receivedAll(t, log, 1))
+	other := whole().Endpoints[0]
+	other.ID.Name = "h1-k8s-db-eth0"
+	d.Merge(intent.Batch{Endpoints: []intent.Endpoint{other}})
+	up := false
+	until(t, d, func(error) bool { up = up || d.words[other.ID] == "up"; return up })
+	d.Configure(map[string]string{"InterfacePrefix": "tap"})
+	d.Merge(intent.Batch{Removed: []intent.Key{other.ID}})
+	until(t, d, func(err error) bool { return err == nil && len(received(t, log)) >= first+3 })
+	got := received(t, log)[first:]
+	if !slices.Equal(kinds(got), []int{11, 13, 12}) || value(got[1], 13, 1, 2) != "tap" {
+		t.Errorf("sent %v", kinds(got))
+	}
+	if keys[intent.WireGuard6] != publicKey || len(keys) != 1 {
+		t.Errorf("keys %v", keys)
+	}
+}
+
+// TestAnEndpointInErrorIsSentAgain by Retry, and one that the program has not spoken of is not.
+func TestAnEndpointInErrorIsSentAgain(t *testing.T) {
+	for does, more := range map[string][]int{"error": {11}, "in sync": nil} {
+		d, log := started(t, does)
+		d.Merge(whole())
+		until(t, d, noError)
+		first := len(receivedAll(t, log, 1))
+		d.Retry()
+		d.Merge(intent.Batch{Removed: []intent.Key{prof}}) // which is sent in any case
+		until(t, d, noError)
+		until(t, d, func(error) bool { return len(received(t, log)) > first+len(more) })
+		if got := kinds(received(t, log)[first:]); !slices.Equal(got, append(more, 6)) {
+			t.Errorf("%s: sent %v", does, got)
+		}
 	}
 }
 

@@ -112,10 +112,10 @@ func inhabited(list []intent.PortRange) (out []intent.PortRange) {
 func asksPorts(p intent.Peer) bool { return len(p.Ports)+len(p.PortSets) > 0 }
 
 // byFamily returns rules that each say of what family they are, if that matters: a list of prefixes restricts a rule to the families in it, also if it
-// is negated (decision 016), and types of ICMP are of one family.
+// is negated (decision 016), and ICMP and ICMPv6 are of one family each.
 func byFamily(r intent.Rule) (out []intent.Rule) {
 	lists := []*[]netip.Prefix{&r.Src.Nets, &r.Src.NotNets, &r.Dst.Nets, &r.Dst.NotNets}
-	types := r.ICMP != nil || r.NotICMP != nil
+	types := r.Protocol == icmp || r.Protocol == icmpv6
 	if !types && !slices.ContainsFunc(lists, func(l *[]netip.Prefix) bool { return len(*l) > 0 }) {
 		return []intent.Rule{r}
 	}

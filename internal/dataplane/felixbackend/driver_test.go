@@ -323,3 +323,23 @@ func kill(t *testing.T, log string) {
 		t.Fatal("cannot kill", string(b), err)
 	}
 }
+
+// TestAProgramThatKeepsEndingIsStartedSeldom: each end that comes soon doubles the wait, and one after a while counts as the first.
+func TestAProgramThatKeepsEndingIsStartedSeldom(t *testing.T) {
+	d := New(Config{Program: "/nowhere", Node: "h1"})
+	d.Merge(whole())
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		_, err := d.Apply(t.Context())
+		if w, is := errors.AsType[dataplane.Awaiting](err); !is || w.RetryWithin() != want*time.Second || !strings.Contains(err.Error(), "/nowhere: no such file") {
+			t.Errorf("%v, want %d s", err, want)
+		}
+		if _, err := d.Apply(t.Context()); !strings.Contains(errText(err), "is started again in") {
+			t.Errorf("at once: %v", err)
+		}
+		d.again = time.Time{}
+	}
+	d.program = &conn{began: time.Now().Add(-2 * lived), err: errors.New("an end")}
+	if w, _ := errors.AsType[dataplane.Awaiting](d.lose()); w.RetryWithin() != time.Second {
+		t.Errorf("after a while: %s", w.RetryWithin())
+	}
+}

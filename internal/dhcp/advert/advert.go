@@ -1,4 +1,4 @@
-// Package advert decides what a machine's host advertises to it as its IPv6 router, and when (RFC 4861, 6.2; decision 085).
+// Package advert decides what a machine's host advertises to it as its IPv6 router, and when (RFC 4861, 6.2; decision 086).
 //
 // In: the machine's addresses with their subnets, and the host's interface. Out: the router advertisement, and the times at which it is sent. It
 // has no clock, socket or log.

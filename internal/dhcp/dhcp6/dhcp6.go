@@ -1,4 +1,4 @@
-// Package dhcp6 decides what a DHCPv6 server answers a machine whose addresses are known before it asks (RFC 8415; decision 085).
+// Package dhcp6 decides what a DHCPv6 server answers a machine whose addresses are known before it asks (RFC 8415; decision 086).
 //
 // In: a message, and what the machine that sent it is to have. Out: the reply, or why there is none. There are no bindings to keep: an address is
 // the machine's as long as its endpoint has it, and each renewal is answered from what is stored then. It has no clock, socket or log.

@@ -1,4 +1,4 @@
-// Package dhcpd is the DHCP server of one host, for its virtual machines (decision 079), and their router of IPv6 (decision 085).
+// Package dhcpd is the DHCP server of one host, for its virtual machines (decision 079), and their router of IPv6 (decision 086).
 //
 // In: this node's WorkloadEndpoints, its Node and the subnets of its region, followed in the datastore; requests on the host's interfaces. Out: the
 // replies that packages dhcp and dhcp6 decide, each on the interface by which its request came, and the router advertisements of package advert. A request is answered only if the interface is

@@ -60,22 +60,19 @@ func TestWhatAHostRuns(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentAsksForDHCP(t *testing.T) {
+func TestDHCPIsAskedFor(t *testing.T) {
 	for _, tt := range []struct {
-		name       string
-		flag, dhcp bool // said by a flag; what it says
-		text       string
-		want, ok   bool
+		text     string
+		want, ok bool
 	}{
-		{"nobody", false, false, "", false, true},
-		{"the environment", false, false, "true", true, true},
-		{"it says no", false, false, "0", false, true},
-		{"a flag wins", true, false, "true", false, true},
-		{"it says neither", false, false, "yes please", false, false},
+		{"", false, true},
+		{"true", true, true},
+		{"0", false, true},
+		{"yes please", false, false},
 	} {
-		o := nodeOptions{dhcp: tt.dhcp}
-		if err := o.readDHCP(tt.flag, tt.text); o.dhcp != tt.want || (err == nil) != tt.ok {
-			t.Errorf("%s: %v, %v", tt.name, o.dhcp, err)
+		o := nodeOptions{dhcpText: tt.text}
+		if err := o.readDHCP(); o.dhcp != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q: %v, %v", tt.text, o.dhcp, err)
 		}
 	}
 	o := nodeOptions{dhcp: true}

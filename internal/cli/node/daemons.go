@@ -55,7 +55,7 @@ hosts have thousands of routes.`,
   twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(o.local.Read(), o.readDHCP(cmd.Flags().Changed("dhcp"), os.Getenv("TWILL_DHCP"))); err != nil {
+			if err := cmp.Or(o.local.Read(), o.readDHCP()); err != nil {
 				return err
 			}
 			return c.runNode(cmd.Context(), o)
@@ -68,7 +68,8 @@ hosts have thousands of routes.`,
 	o.registration.AddFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
-	cmd.Flags().BoolVar(&o.dhcp, "dhcp", false, "also run twill dhcp, for virtual machines of OpenStack, in the region of FELIX_OPENSTACKREGION (TWILL_DHCP)")
+	cmd.Flags().StringVar(&o.dhcpText, "dhcp", os.Getenv("TWILL_DHCP"), "true: also run twill dhcp, for virtual machines of OpenStack, in the region of FELIX_OPENSTACKREGION (TWILL_DHCP)")
+	cmd.Flags().Lookup("dhcp").NoOptDefVal = "true"
 	cmd.Flags().StringVar(&o.logDir, "log-dir", os.Getenv("TWILL_LOG_DIR"), "directory of log files, one for each daemon: NAME/current, and ten older ones of 10 MB; standard error has all of it as well; default: no files (TWILL_LOG_DIR)")
 	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs, too; whoever reaches them needs no password")
 	return cmd
@@ -81,6 +82,7 @@ type nodeOptions struct {
 	listen       []string // where our own etcd listens; empty: there is none
 	alone        bool     // our own etcd is for nobody but this host
 	addrs        addressing
+	dhcpText     string // what is said of dhcp
 	dhcp         bool   // also serve DHCP to machines of OpenStack
 	logDir       string // of files with what daemons write; empty: none
 	registration bgp.Registration
@@ -159,13 +161,13 @@ func (o *nodeOptions) ownStore(cfg datastore.Config, flag string) (bool, error) 
 
 func (o *nodeOptions) reflector() bool { return o.bgp == "reflector" || o.bgp == "bird-reflector" }
 
-// readDHCP takes the environment's word for whether DHCP is served, if no flag says it.
-func (o *nodeOptions) readDHCP(flag bool, text string) (err error) {
-	if flag || text == "" {
+// readDHCP reads what a flag or the environment says of DHCP.
+func (o *nodeOptions) readDHCP() (err error) {
+	if o.dhcpText == "" {
 		return nil
 	}
-	if o.dhcp, err = strconv.ParseBool(text); err != nil {
-		return console.Usage("node: TWILL_DHCP=%s: want true or false", text)
+	if o.dhcp, err = strconv.ParseBool(o.dhcpText); err != nil {
+		return console.Usage("node: --dhcp=%s (TWILL_DHCP): want true or false", o.dhcpText)
 	}
 	return nil
 }

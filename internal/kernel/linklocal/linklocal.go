@@ -92,7 +92,8 @@ func open(link int) (*Socket, error) {
 	return s, nil
 }
 
-const etherIP6 = unix.ETH_P_IPV6<<8&0xff00 | unix.ETH_P_IPV6>>8 // in network order
+// etherIP6 is in network order.
+var etherIP6 = binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_IPV6))
 
 // filter lets UDP to DHCPv6's servers and router solicitations through, so that nothing else of the machine's traffic is copied. Offsets are from
 // the IPv6 header; a packet with extension headers is none of either (RFC 8415 and RFC 4861 want none).

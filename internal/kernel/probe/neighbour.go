@@ -107,7 +107,7 @@ func advertisement(mac net.HardwareAddr, addr, from netip.Addr) []byte {
 }
 
 func openLink(index, proto int) (int, error) {
-	net16 := proto<<8&0xff00 | proto>>8&0xff // in network order
+	net16 := int(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, uint16(proto)))) // in network order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, net16)
 	if err != nil {
 		return 0, os.NewSyscallError("packet socket", err)

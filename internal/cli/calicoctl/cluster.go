@@ -187,7 +187,7 @@ func (c *command) importAll(ctx context.Context) error {
 }
 
 func (c *command) clusterDiags(context.Context) error {
-	return errors.New("cluster diags: Twill collects no archive; on each node, twill doctor, twill status and twill verify say what is wrong, and twill why says why a packet passes or not")
+	return errors.New("cluster diags: Twill collects no archive of a cluster; twill node diags collects one on each node, which has the resources of the cluster, too")
 }
 
 // convert prints Kubernetes' policies as resources.

@@ -79,8 +79,7 @@ func TestWhatIsNotDoneSaysWhatToDoInstead(t *testing.T) {
 	start(t).follow(
 		step{args: "node status", fails: true, has: []string{"Calico process is not running."}},
 		step{args: "node run --node-image=calico/node --ip=1.2.3.4", fails: true, has: []string{"twill node install"}},
-		step{args: "node diags", fails: true, has: []string{"twill doctor"}},
-		step{args: "cluster diags --since=5h", fails: true, has: []string{"twill doctor"}},
+		step{args: "cluster diags --since=5h", fails: true, has: []string{"twill node diags"}},
 		step{args: "convert -f /nowhere", fails: true, has: []string{"Failed to execute command: "}},
 	)
 }

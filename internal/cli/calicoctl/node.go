@@ -1,6 +1,7 @@
 package calicoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,8 +42,9 @@ func (c *command) nodeCheck(ctx context.Context) error {
 	return nil
 }
 
-func (c *command) nodeDiags(context.Context) error {
-	return errors.New("node diags: Twill collects no archive; twill doctor, twill status and twill verify say what is wrong on this host, and twill why says why a packet passes or not")
+// nodeDiags collects what is needed to find a fault, in this directory. Logs are where --log-dir says, or upstream's are.
+func (c *command) nodeDiags(ctx context.Context) error {
+	return c.own(ctx, "node", "diags", "--log-dir="+cmp.Or(c.args.text("log-dir"), "/var/log/calico"))
 }
 
 func (c *command) nodeRun(context.Context) error {

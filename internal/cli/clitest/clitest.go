@@ -213,6 +213,7 @@ func Gns(names ...string) string {
 func WithAddresses(c *CLI) *CLI {
 	c.T.Helper()
 	c.Fill("testdata/ipam.jsonl")
+	c.Want(0, "", "datastore", "unlock") // an import leaves it locked
 	return c
 }
 

@@ -45,7 +45,7 @@ Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
 			if !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds", "kubevirt-ip-persistence"}, f.Changed) {
 				return console.Usage("ipam configure: nothing to change: give --strictaffinity, --maxblocks, --auto-allocate-blocks, --ip-cooldown-seconds or --kubevirt-ip-persistence")
 			}
-			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
+			return c.changing(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
 				cfg, err := a.SetConfig(ctx, func(cfg *api.IPAMConfig) { change.apply(f, cfg) })
 				if err == nil {
 					err = c.Conn.Long(ctx, c.mirrorConfiguration)

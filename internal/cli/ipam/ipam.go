@@ -49,6 +49,32 @@ func (c *command) looking(ctx context.Context, do func(context.Context, *ipam.Al
 	})
 }
 
+// changing is looking, for a command that changes addresses: nothing does while the datastore is locked, for whoever moves it has read them.
+func (c *command) changing(ctx context.Context, do func(context.Context, *ipam.Allocator, *ipam.Survey) error) error {
+	if err := c.Conn.With(ctx, unlocked); err != nil {
+		return err
+	}
+	return c.looking(ctx, do)
+}
+
+func unlocked(ctx context.Context, s datastore.Store) error {
+	kv, err := s.Get(ctx, api.KeyPrefix(api.KindClusterInformation, "")+"default")
+	if errors.Is(err, datastore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	stored, err := api.DecodeStored(kv)
+	if err != nil {
+		return err
+	}
+	if info, is := stored.Resource.(*api.ClusterInformation); is && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady {
+		return errors.New("the datastore is locked, and no address changes: whoever moves it would not have the change. When nobody does any more, `twill datastore unlock`")
+	}
+	return nil
+}
+
 // look reads everything that bears on addresses.
 func (c *command) look(ctx context.Context, a *ipam.Allocator, what string) (*ipam.Survey, error) {
 	_, end := c.Working(what, 0)

@@ -63,7 +63,11 @@ Exit code: 0 no problem was found, or all were repaired, 1 there are problems,
   twill ipam check -o json > report.json && twill ipam release --from-report=report.json`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error { return c.ipamCheck(ctx, a, v, o) })
+			read := c.looking
+			if o.fix {
+				read = c.changing
+			}
+			return read(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error { return c.ipamCheck(ctx, a, v, o) })
 		},
 	}
 	f := cmd.Flags()
@@ -218,7 +222,7 @@ Exit code: 0 all are free, 1 one is not, 2 usage.`,
 			if err != nil {
 				return err
 			}
-			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
+			return c.changing(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
 				return c.release(ctx, a, v, rs, o)
 			})
 		},

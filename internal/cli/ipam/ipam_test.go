@@ -185,6 +185,26 @@ func TestIPAMConfigureRefusesContradictions(t *testing.T) {
 	configured(c, `{"strict_affinity":true,"kubeVirtVMAddressPersistence":"Disabled"}`)
 }
 
+// TestWhileTheDatastoreIsLockedNoAddressChanges, and all can be looked at.
+func TestWhileTheDatastoreIsLockedNoAddressChanges(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	report := clitest.File(t, "report.json", c.Want(1, "", "ipam", "check", "-o", "json"))
+	c.Want(0, "", "datastore", "lock")
+	revision := c.Store.Revision()
+	for _, args := range [][]string{
+		{"release", "--ip=10.65.0.4"}, {"release", "--ip=10.65.0.1", "--force"}, {"release", "--from-report=" + report}, {"check", "--fix", "--settle", "1ms"}, {"configure", "--strictaffinity=true"},
+	} {
+		clitest.Contains(t, c.Want(1, "", append([]string{"ipam"}, args...)...), "the datastore is locked, and no address changes", "twill datastore unlock")
+	}
+	if c.Store.Revision() != revision {
+		t.Error("something was written")
+	}
+	clitest.Contains(t, c.Want(1, "", "ipam", "check"), "10.65.0.4")
+	c.Want(0, "", "ipam", "show")
+	c.Want(0, "", "datastore", "unlock")
+	clitest.Contains(t, c.Want(0, "", "ipam", "release", "--ip=10.65.0.4"), "10.65.0.4 released")
+}
+
 func TestADeletedPoolLeavesNoBlocksBehind(t *testing.T) {
 	c := clitest.WithAddresses(newCLI(t))
 	before := c.Store.Revision()

@@ -274,7 +274,7 @@ var doors = map[string][]string{
 	"golang.org/x/sys/unix":            {"internal/kernel"},
 	"github.com/cilium/ebpf":           {"internal/kernel"},
 	"os/exec":                          {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/bench", "internal/cli", "internal/kubetest", "internal/podtest", "internal/kubecluster", "hack/vm"}, // vm: QEMU; bench: what it compares with; cli: the user's editor, see edit.go, and BIRD, see bird.go
-	"gopkg.in/natefinch/lumberjack.v2": {"internal/node", "internal/logs"},
+	"gopkg.in/natefinch/lumberjack.v2": {"internal/logs"},
 	"go.etcd.io/":                      {"internal/datastore"},
 	"go.etcd.io/etcd/etcdutl":          {"internal/datastore/etcdadmin"},
 	etcdstore:                          {"internal/datastore"},

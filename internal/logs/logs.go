@@ -42,7 +42,7 @@ type Logs struct {
 // socket of datagrams; empty: where syslog(3) looks for it.
 func New(log *slog.Logger, json bool, socket string) *Logs {
 	l := &Logs{log: log, file: newOutput(log), sys: newOutput(log)}
-	l.file.open = func(path string) sink { return newFile(path) }
+	l.file.open = func(path string) sink { return NewFile(path) }
 	l.sys.open = func(string) sink { return &system{socket: socket} }
 	l.all = filter{slog.NewMultiHandler(log.Handler(), newHandler(l.file, json, true), newHandler(l.sys, false, false)), &l.debug}
 	return l

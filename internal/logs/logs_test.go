@@ -246,6 +246,34 @@ func TestAFileThatCanBeWrittenAgainIs(t *testing.T) {
 	}
 }
 
+// TestAFileThatWasMovedIsMadeAgain as after logrotate, and one that was deleted.
+func TestAFileThatWasMovedIsMadeAgain(t *testing.T) {
+	f := NewFile(filepath.Join(t.TempDir(), "agent.log"))
+	defer f.close()
+	write := func(text string) {
+		t.Helper()
+		if err := f.write(line{slog.LevelInfo, []byte(text + "\n")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	write("second")
+	if err := os.Rename(f.path, f.path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	write("third")
+	if was, is := content(t, f.path+".1"), content(t, f.path); was != "first\nsecond\n" || is != "third\n" {
+		t.Errorf("the one that was moved has %q, the new one %q", was, is)
+	}
+	if err := os.Remove(f.path); err != nil {
+		t.Fatal(err)
+	}
+	write("fourth")
+	if is := content(t, f.path); is != "fourth\n" {
+		t.Errorf("after it was deleted it has %q", is)
+	}
+}
+
 // await waits until the log has a text.
 func (p *place) await(t *testing.T, text string) {
 	t.Helper()

@@ -1,8 +1,11 @@
 package logs
 
 import (
+	"io/fs"
 	"log/slog"
 	"log/syslog"
+	"os"
+	"sync"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 )
@@ -13,27 +16,50 @@ const (
 	MaxOld = 10 // files put aside that are kept
 )
 
-// file is a log file. A full one is put aside, next to it, with the time in its name.
-type file struct {
+// File is a log file. A full one is put aside, next to it, with the time in its name. One that somebody moved or deleted, as logrotate(8)
+// does, is made again.
+type File struct {
 	path string
 	to   *lumberjack.Logger
+
+	mu   sync.Mutex  // guards last
+	last fs.FileInfo // of the file that is open
 }
 
-func newFile(path string) *file {
-	return &file{path, &lumberjack.Logger{Filename: path, MaxSize: MaxMB, MaxBackups: MaxOld}}
+// NewFile is the log file at a path. It is opened, and its directory made, with the first line.
+func NewFile(path string) *File {
+	return &File{path: path, to: &lumberjack.Logger{Filename: path, MaxSize: MaxMB, MaxBackups: MaxOld}}
 }
 
-func (f *file) write(l line) error {
+// Write writes lines, or says why it cannot: then the next ones are tried again. It is safe for concurrent use.
+func (f *File) Write(lines []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if err := Regular(f.path); err != nil {
-		return err
+		return 0, err
 	}
-	_, err := f.to.Write(l.text)
+	if now, err := os.Lstat(f.path); f.last != nil && (err != nil || !os.SameFile(f.last, now)) {
+		_ = f.to.Close() // nothing is kept back that could fail to be written
+	}
+	n, err := f.to.Write(lines)
+	if err == nil {
+		f.last, err = os.Lstat(f.path)
+	}
+	return n, err
+}
+
+func (f *File) write(l line) error {
+	_, err := f.Write(l.text)
 	return err
 }
 
-func (f *file) close() { _ = f.to.Close() } // nothing is kept back that could fail to be written
+// Close closes it. Nothing is kept back that could fail to be written.
+func (f *File) Close() { _ = f.to.Close() }
 
-func (f *file) String() string { return f.path }
+func (f *File) close() { f.Close() }
+
+// String is its path.
+func (f *File) String() string { return f.path }
 
 // tag is the name of a line's writer in syslog.
 const tag = "twill-agent"

@@ -7,13 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"gopkg.in/natefinch/lumberjack.v2"
-)
-
-// Limits of the files of one daemon: 110 MB at most.
-const (
-	logFileMB  = 10 // megabytes until a file is put aside
-	logFileOld = 10 // files put aside that are kept
+	"github.com/twillnet/twill/internal/logs"
 )
 
 // LogFiles keep what daemons write in files, besides where it goes anyway: DIR/NAME/current for each daemon, and next to it those that
@@ -29,6 +23,10 @@ type LogFiles struct {
 
 // NewLogFiles makes the directory, which the owner alone can read.
 func NewLogFiles(dir string, log *slog.Logger) (*LogFiles, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -41,7 +39,7 @@ func (f *LogFiles) Tee(name string, w io.Writer) io.Writer {
 	defer f.mu.Unlock()
 	if f.files[name] == nil {
 		path := filepath.Join(f.dir, name, "current")
-		f.files[name] = &logFile{to: &lumberjack.Logger{Filename: path, MaxSize: logFileMB, MaxBackups: logFileOld}, path: path, log: f.log}
+		f.files[name] = &logFile{to: logs.NewFile(path), path: path, log: f.log}
 	}
 	return tee{w, f.files[name]}
 }
@@ -51,13 +49,13 @@ func (f *LogFiles) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, file := range f.files {
-		_ = file.to.Close() // nothing is kept back that could fail to be written
+		file.to.Close()
 	}
 }
 
 // logFile is the file of one daemon.
 type logFile struct {
-	to   *lumberjack.Logger
+	to   *logs.File
 	path string
 	log  *slog.Logger
 

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/twillnet/twill/internal/logs"
 )
 
 // runWithFiles runs daemons until each has written its line to its file.
@@ -105,7 +107,7 @@ func TestLogFilesThatAreFullArePutAside(t *testing.T) {
 	defer files.Close()
 	line := bytes.Repeat([]byte("x"), 1<<20)
 	w := files.Tee("agent", io.Discard)
-	for range logFileMB + 1 {
+	for range logs.MaxMB + 1 {
 		if n, err := w.Write(line); n != len(line) || err != nil {
 			t.Fatal(n, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -146,6 +147,16 @@ func Ask(ctx context.Context, socket string) (Report, error) {
 		return Report{}, fmt.Errorf("the agent's answer: %w", err)
 	}
 	return out, nil
+}
+
+// Read returns what the agent at a socket serves at a path, such as /metrics: the first most bytes.
+func Read(ctx context.Context, socket, path string, most int64) ([]byte, error) {
+	resp, err := ask(ctx, socket, path)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(io.LimitReader(resp.Body, most))
 }
 
 // ask fetches a path from the agent at a socket.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"regexp"
 	"runtime/pprof"
 	"strings"
 	"sync/atomic"
@@ -27,13 +26,10 @@ func logging(level *slog.LevelVar, to *logs.Logs, s config.Settings) {
 	}
 }
 
-// logsOf says where the log goes, besides standard error.
+// logsOf are the settings of the log file and of syslog.
 func logsOf(s config.Settings) logs.Settings {
-	out := logs.Settings{Path: s.LogFile.Path, File: levels[s.LogFile.Severity], Sys: levels[s.LogFile.Sys], Wait: s.LogFile.Wait}
-	if s.LogFile.DebugFiles != "" {
-		out.DebugFiles = regexp.MustCompile(s.LogFile.DebugFiles) // settings have been compiled once
-	}
-	return out
+	f := s.LogFile
+	return logs.Settings{Path: f.Path, File: levels[f.Severity], Sys: levels[f.Sys], DebugFiles: f.DebugFiles, Wait: f.Wait}
 }
 
 // heapProfiles writes a profile of the agent's memory at each SIGUSR1, to the file that settings name.

@@ -180,7 +180,7 @@ type Usage struct {
 	Interval time.Duration // between reports; zero: the first is the last
 }
 
-// LogFile is where the agent's own log goes besides standard error.
+// LogFile says where the agent's own log is written in addition to standard error.
 type LogFile struct {
 	Path       string // of a log file; empty: none
 	Severity   string // of its lines, as LogSeverity

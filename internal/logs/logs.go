@@ -1,5 +1,5 @@
-// Package logs has a daemon's log go to a file and to the host's syslog, besides where it goes anyway. What is written there, and from which level
-// on, changes while the daemon runs.
+// Package logs also writes a daemon's log to a file and to the host's syslog. The file, and from which level on lines are written to each, can
+// change while the daemon runs.
 package logs
 
 import (
@@ -16,13 +16,16 @@ import (
 // None is above all levels: nothing is written.
 const None = slog.LevelError + 8
 
+// off are the settings of a new Logs.
+var off = Settings{File: None, Sys: None}
+
 // Settings say what goes where.
 type Settings struct {
-	Path       string         // of the log file; empty: none
-	File       slog.Level     // the least severe lines of the file
-	Sys        slog.Level     // the least severe lines of syslog
-	DebugFiles *regexp.Regexp // the names of source files whose lines below Info are written; nil: all
-	Wait       bool           // who writes a line waits where a file or syslog is slow, in place of losing it
+	Path       string     // of the log file; empty: none
+	File       slog.Level // the least severe lines of the file
+	Sys        slog.Level // the least severe lines of syslog
+	DebugFiles string     // a regular expression of the names of source files whose lines below Info are written; empty: all
+	Wait       bool       // who writes a line waits where a file or syslog is slow, in place of losing it
 }
 
 // Logs are the file and the syslog of one daemon. Neither keeps the daemon waiting unless settings say so: lines are handed over, and those that
@@ -35,13 +38,14 @@ type Logs struct {
 	file, sys *output
 	debug     atomic.Pointer[regexp.Regexp]
 
-	mu sync.Mutex // guards what is open
+	mu  sync.Mutex // guards set, and what is open
+	set Settings
 }
 
 // New has everything go to a log, and to nothing else until Configure says so. Lines of the file are JSON, or text. Syslog is at socket, a unix
 // socket of datagrams; empty: where syslog(3) looks for it.
 func New(log *slog.Logger, json bool, socket string) *Logs {
-	l := &Logs{log: log, file: newOutput(log), sys: newOutput(log)}
+	l := &Logs{log: log, set: off, file: newOutput(log), sys: newOutput(log)}
 	l.file.open = func(path string) sink { return NewFile(path) }
 	l.sys.open = func(string) sink { return &system{socket: socket} }
 	l.all = filter{slog.NewMultiHandler(log.Handler(), newHandler(l.file, json, true), newHandler(l.sys, false, false)), &l.debug}
@@ -51,11 +55,19 @@ func New(log *slog.Logger, json bool, socket string) *Logs {
 // Logger is the log that goes everywhere.
 func (l *Logs) Logger() *slog.Logger { return slog.New(l.all) }
 
-// Configure has other settings take effect, from the next line on.
+// Configure has other settings take effect, from the next line on; with the same ones it does nothing. DebugFiles must compile.
 func (l *Logs) Configure(s Settings) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.debug.Store(s.DebugFiles)
+	if s == l.set {
+		return
+	}
+	l.set = s
+	var debug *regexp.Regexp
+	if s.DebugFiles != "" {
+		debug = regexp.MustCompile(s.DebugFiles)
+	}
+	l.debug.Store(debug)
 	if l.file.configure(s.Path, s.Path != "" && s.File < None, s.File, s.Wait) {
 		l.Logger().Info("the log goes there, too", "to", s.Path)
 	}
@@ -68,6 +80,7 @@ func (l *Logs) Configure(s Settings) {
 func (l *Logs) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.set = off
 	l.file.configure("", false, None, false)
 	l.sys.configure("", false, None, false)
 }

@@ -291,7 +291,7 @@ func TestDebugLinesOfSomeSourceFilesAlone(t *testing.T) {
 	p := newPlace(t, false)
 	for files, want := range map[string]string{"^logs_test": "debug info ", "^fib": "info "} {
 		path := p.file + files
-		p.Configure(Settings{Path: path, File: slog.LevelDebug, Sys: None, DebugFiles: regexp.MustCompile(files)})
+		p.Configure(Settings{Path: path, File: slog.LevelDebug, Sys: None, DebugFiles: files})
 		p.Logger().With("a", 1).Debug("debug")
 		p.Logger().Info("info")
 		p.Close()

@@ -1,4 +1,4 @@
-// Package usage tells the address that an operator names what a cluster has: numbers and versions, without a name or an address in it.
+// Package usage reports how much a cluster has, and which versions, to a URL that the operator sets. No name and no address is in a report.
 package usage
 
 import (
@@ -110,7 +110,9 @@ func (r *Reporter) Configure(s Settings) {
 func (r *Reporter) Know(facts Report) {
 	r.mu.Lock()
 	first := r.facts == nil
-	r.facts = &facts
+	if first || *r.facts != facts { // it is called with each change, most of which change none of this
+		r.facts = &facts
+	}
 	r.mu.Unlock()
 	if first {
 		r.wake()

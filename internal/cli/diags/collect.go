@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path"
@@ -19,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/terminal"
 )
 
@@ -110,7 +109,7 @@ func (c collector) read(ctx context.Context, s source, before []part) []found {
 		content, err := c.run(ctx, s.args)
 		return []found{{s.name, strings.Join(s.args, " "), content, err}}
 	case s.ask != "":
-		content, err := c.ask(ctx, s.ask)
+		content, err := agent.Read(ctx, c.socket, s.ask, longest)
 		return []found{{s.name, s.ask + " of " + c.socket, content, err}}
 	}
 	names, err := filepath.Glob(s.glob)
@@ -166,24 +165,6 @@ func (l *limited) Write(b []byte) (int, error) {
 	l.Buffer.Write(b[:room])
 	l.lost += len(b) - room
 	return len(b), nil
-}
-
-// ask asks the agent.
-func (c collector) ask(ctx context.Context, path string) ([]byte, error) {
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
-	}}}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(io.LimitReader(resp.Body, longest))
 }
 
 // readTail reads the last bytes of a file, whose beginning is named in the error if it is left out.

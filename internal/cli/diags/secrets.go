@@ -10,10 +10,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-)
 
-// hidden stands in place of a secret.
-const hidden = "(hidden)"
+	"github.com/twillnet/twill/internal/agent"
+)
 
 // secretWords are what names of secrets end in.
 const secretWords = `(?:passw(?:or)?d|passphrase|secret|token|private[ _-]?key|preshared[ _-]?key|psk|client-key-data)`
@@ -82,10 +81,10 @@ func knownSecrets(environ, files []string, dirs ...string) secrets {
 // hide returns a text without secrets.
 func (s secrets) hide(text []byte) []byte {
 	for _, v := range s.values {
-		text = bytes.ReplaceAll(text, v, []byte(hidden))
+		text = bytes.ReplaceAll(text, v, []byte(agent.Hidden))
 	}
 	for _, p := range patterns {
-		text = p.ReplaceAll(text, []byte("${1}"+hidden))
+		text = p.ReplaceAll(text, []byte("${1}"+agent.Hidden))
 	}
 	return text
 }

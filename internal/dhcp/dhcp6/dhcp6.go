@@ -52,7 +52,7 @@ type Reply struct {
 	Declined bool         // the machine found one of its addresses in use by another
 }
 
-// Why a message has no reply, besides the errors of package dhcp.
+// Reasons for which a message has no reply; package dhcp has others.
 var (
 	ErrNotServed = errors.New("no IPv6 address of the endpoint is in a subnet with DHCPv6")
 	ErrTooLong   = errors.New("the reply would be longer than any link takes")
@@ -186,7 +186,7 @@ func status(code iana.StatusCode) *dhcpv6.OptStatusCode {
 	return &dhcpv6.OptStatusCode{StatusCode: code}
 }
 
-// configure adds what a machine is to know besides its addresses.
+// configure adds DNS servers and the other options that are not addresses.
 func (m *Machine) configure(out *dhcpv6.Message) {
 	var dns []net.IP
 	for _, a := range m.Addrs {

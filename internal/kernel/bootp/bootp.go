@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/checksum"
 )
 
 // MAC is a hardware address.
@@ -149,7 +151,7 @@ func (d Datagram) packet() []byte {
 	src, dst := d.Src.Addr().As4(), d.Dst.Addr().As4()
 	copy(b[12:], src[:])
 	copy(b[16:], dst[:])
-	binary.BigEndian.PutUint16(b[10:], checksum(0, b[:ipHeader]))
+	binary.BigEndian.PutUint16(b[10:], checksum.Internet(0, b[:ipHeader]))
 	u := b[ipHeader:]
 	binary.BigEndian.PutUint16(u, d.Src.Port())
 	binary.BigEndian.PutUint16(u[2:], d.Dst.Port())
@@ -158,23 +160,10 @@ func (d Datagram) packet() []byte {
 	for at := 12; at < ipHeader; at += 2 {
 		pseudo += uint32(binary.BigEndian.Uint16(b[at:]))
 	}
-	sum := checksum(pseudo, u)
+	sum := checksum.Internet(pseudo, u)
 	if sum == 0 { // zero says that there is none
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(u[6:], sum)
 	return b
-}
-
-func checksum(sum uint32, b []byte) uint16 {
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(binary.BigEndian.Uint16(b))
-	}
-	if len(b) == 1 {
-		sum += uint32(b[0]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

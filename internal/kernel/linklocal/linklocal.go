@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/checksum"
 )
 
 // MAC is a hardware address.
@@ -202,23 +204,10 @@ func (p Packet) bytes() []byte {
 	b = append(b, body...)
 	binary.BigEndian.PutUint16(b[ipHeader+at:], 0)
 	// The pseudo-header is the addresses, the length and the protocol (RFC 8200, 8.1).
-	sum := checksum(uint32(len(body))+uint32(p.Proto), b[8:])
+	sum := checksum.Internet(uint32(len(body))+uint32(p.Proto), b[8:])
 	if sum == 0 { // zero says that there is none
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(b[ipHeader+at:], sum)
 	return b
-}
-
-func checksum(sum uint32, b []byte) uint16 {
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(binary.BigEndian.Uint16(b))
-	}
-	if len(b) == 1 {
-		sum += uint32(b[0]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/checksum"
 )
 
 var sample = Packet{
@@ -24,7 +26,7 @@ func TestAPacketIsReadAsItWasWritten(t *testing.T) {
 			t.Errorf("%+v, %v, want %+v", got, ok, want)
 		}
 		b = want.bytes()
-		if sum := checksum(uint32(len(b)-ipHeader)+uint32(want.Proto), b[8:]); sum != 0 {
+		if sum := checksum.Internet(uint32(len(b)-ipHeader)+uint32(want.Proto), b[8:]); sum != 0 {
 			t.Errorf("of protocol %d the checksum is off by %#x", want.Proto, sum)
 		}
 	}

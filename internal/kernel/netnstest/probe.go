@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/twillnet/twill/internal/kernel/checksum"
 )
 
 // Patience is how long a probe that should succeed may take on a busy machine; Silence is how long one must go
@@ -219,7 +221,7 @@ func (n *NS) Ping(src, dst netip.Addr, deadline time.Time) error {
 	id := uint16(time.Now().UnixNano())
 	packet := []byte{request, 0, 0, 0, byte(id >> 8), byte(id), 0, 1, 't', 'w', 'i', 'l'}
 	if dst.Is4() { // for ICMPv6 the kernel does it
-		binary.BigEndian.PutUint16(packet[2:], checksum(packet))
+		binary.BigEndian.PutUint16(packet[2:], checksum.Internet(0, packet))
 	}
 	buf := make([]byte, 256)
 	return resend(deadline, func(until time.Time) error {
@@ -251,15 +253,4 @@ func resend(deadline time.Time, try func(until time.Time) error) error {
 			return err
 		}
 	}
-}
-
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/checksum"
 )
 
 // ErrNoReply: nothing came back in time.
@@ -98,7 +100,7 @@ func echoMessage(dst netip.Addr, size int, seq uint32) []byte {
 	binary.BigEndian.PutUint16(m[4:], uint16(os.Getpid()))
 	binary.BigEndian.PutUint16(m[6:], uint16(seq))
 	if dst.Is4() {
-		binary.BigEndian.PutUint16(m[2:], checksum(m))
+		binary.BigEndian.PutUint16(m[2:], checksum.Internet(0, m))
 	}
 	return m
 }
@@ -153,18 +155,4 @@ func addressOf(at unix.Sockaddr) netip.Addr {
 		return netip.AddrFrom16(s.Addr)
 	}
 	return netip.Addr{}
-}
-
-func checksum(b []byte) uint16 {
-	sum := uint32(0)
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(b[i])<<8 | uint32(b[i+1])
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

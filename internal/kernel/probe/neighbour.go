@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/checksum"
 )
 
 const (
@@ -98,7 +100,7 @@ func advertisement(mac net.HardwareAddr, addr, from netip.Addr) []byte {
 	icmp = append(append(icmp, 2, 1), mac...) // option: target link-layer address, in units of 8 bytes
 	pseudo := append(append(make([]byte, 0, 72), src[:]...), all[:]...)
 	pseudo = append(pseudo, 0, 0, 0, byte(len(icmp)), 0, 0, 0, unix.IPPROTO_ICMPV6)
-	binary.BigEndian.PutUint16(icmp[2:], checksum(append(pseudo, icmp...)))
+	binary.BigEndian.PutUint16(icmp[2:], checksum.Internet(0, append(pseudo, icmp...)))
 	b := append([]byte{0x33, 0x33, 0, 0, 0, 1}, mac...)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IPV6)
 	b = append(b, 0x60, 0, 0, 0, 0, byte(len(icmp)), unix.IPPROTO_ICMPV6, 255)
@@ -145,7 +147,7 @@ func solicitation(mac net.HardwareAddr, addr netip.Addr) []byte {
 	icmp := append([]byte{solicit, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
 	pseudo := append(make([]byte, 16), group[:]...)
 	pseudo = append(pseudo, 0, 0, 0, byte(len(icmp)), 0, 0, 0, unix.IPPROTO_ICMPV6)
-	binary.BigEndian.PutUint16(icmp[2:], checksum(append(pseudo, icmp...)))
+	binary.BigEndian.PutUint16(icmp[2:], checksum.Internet(0, append(pseudo, icmp...)))
 	b := append([]byte{0x33, 0x33, 0xff, a[13], a[14], a[15]}, mac...)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IPV6)
 	b = append(b, 0x60, 0, 0, 0, 0, byte(len(icmp)), unix.IPPROTO_ICMPV6, 255)

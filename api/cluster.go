@@ -133,3 +133,6 @@ type ClusterInformationSpec struct {
 	DatastoreReady *bool  `json:"datastoreReady,omitempty"` // false: everybody pauses
 	Variant        string `json:"variant,omitempty"`
 }
+
+// Locked reports whether everybody pauses: datastoreReady is false, as while the datastore is moved.
+func (s ClusterInformationSpec) Locked() bool { return s.DatastoreReady != nil && !*s.DatastoreReady }

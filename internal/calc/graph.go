@@ -243,7 +243,7 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.ClusterInformation:
 		g.admitted[key] = true
 		if s.Ref.Name == "default" {
-			g.frozen = r.Spec.DatastoreReady != nil && !*r.Spec.DatastoreReady
+			g.frozen = r.Spec.Locked()
 			g.cluster.GUID, g.cluster.Type, g.cluster.CalicoVersion = r.Spec.ClusterGUID, r.Spec.ClusterType, r.Spec.CalicoVersion
 		}
 	}

@@ -236,7 +236,7 @@ func notReady(u api.Update, before bool) bool {
 		return before
 	}
 	info, ok := s.Resource.(*api.ClusterInformation)
-	return ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+	return ok && info.Spec.Locked()
 }
 
 func (c *Controller) reconcile(ctx context.Context, key string) {

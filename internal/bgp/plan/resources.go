@@ -175,7 +175,7 @@ func (w *Resources) set(ref api.Ref, r api.Resource) {
 		}
 	case api.KindClusterInformation:
 		if info, ok := r.(*api.ClusterInformation); ref.Name == "default" {
-			w.frozen = ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+			w.frozen = ok && info.Spec.Locked()
 		}
 	}
 }

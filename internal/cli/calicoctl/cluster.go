@@ -158,7 +158,7 @@ func (c *command) isLocked(ctx context.Context) (locked bool, err error) {
 		if err != nil {
 			return fmt.Errorf("Error retrieving ClusterInformation: %w", worded(resources.ClusterInfo, err))
 		}
-		locked = info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+		locked = info.Spec.Locked()
 		return nil
 	})
 	return locked, err

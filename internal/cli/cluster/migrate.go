@@ -77,7 +77,7 @@ func isLocked(snap datastore.Snapshot) bool {
 		if u.Key == key {
 			st, err := api.DecodeStored(u)
 			info, ok := st.Resource.(*api.ClusterInformation)
-			return err == nil && ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+			return err == nil && ok && info.Spec.Locked()
 		}
 	}
 	return false

@@ -109,7 +109,7 @@ func stateOfCluster(ctx context.Context, s datastore.Store) (clusterState, error
 	if !ok {
 		return clusterState{}, fmt.Errorf("%s: cannot be read", u.Key)
 	}
-	return clusterState{GUID: info.Spec.ClusterGUID, Type: info.Spec.ClusterType, Version: info.Spec.CalicoVersion, Stored: true, Locked: locked(info)}, nil
+	return clusterState{GUID: info.Spec.ClusterGUID, Type: info.Spec.ClusterType, Version: info.Spec.CalicoVersion, Stored: true, Locked: info.Spec.Locked()}, nil
 }
 
 func (c clusterState) text() string {
@@ -123,8 +123,4 @@ func (c clusterState) text() string {
 	const unknown = "not known"
 	return fmt.Sprintf("cluster GUID: %s\ncluster type: %s\ncluster version: %s\ndatastore: %s\n",
 		cmp.Or(c.GUID, unknown), cmp.Or(c.Type, unknown), cmp.Or(c.Version, unknown), state)
-}
-
-func locked(info *api.ClusterInformation) bool {
-	return info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
 }

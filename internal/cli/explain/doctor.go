@@ -159,7 +159,7 @@ func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.
 	}
 	if s, err := api.DecodeStored(u); err == nil {
 		info, ok := s.Resource.(*api.ClusterInformation)
-		f.Store.Frozen = ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+		f.Store.Frozen = ok && info.Spec.Locked()
 	}
 	world := plan.New()
 	for _, prefix := range plan.Prefixes() {

@@ -69,7 +69,7 @@ func unlocked(ctx context.Context, s datastore.Store) error {
 	if err != nil {
 		return err
 	}
-	if info, is := stored.Resource.(*api.ClusterInformation); is && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady {
+	if info, is := stored.Resource.(*api.ClusterInformation); is && info.Spec.Locked() {
 		return errors.New("the datastore is locked, and no address changes: whoever moves it would not have the change. When nobody does any more, `twill datastore unlock`")
 	}
 	return nil

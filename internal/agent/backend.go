@@ -202,13 +202,19 @@ func (b backend) parts(drivers []dataplane.Driver, followers []dataplane.Followe
 	return drivers, append(followers, arrived)
 }
 
-// informing returns what passes settings on to a driver that wants them by their names, each time they are looked at; nil: this one does not.
+// informing returns what passes settings on to a driver that wants them by their names, when they have changed; nil: this one does not.
 func informing(policy policyPart, graph *calc.Graph) []func(config.Settings) {
 	driver, is := policy.(*felixbackend.Driver)
 	if !is {
 		return nil
 	}
-	return []func(config.Settings){func(config.Settings) { driver.Configure(config.Upstream(graph.Settings().Values)) }}
+	var last []config.Value
+	return []func(config.Settings){func(config.Settings) {
+		if values := graph.Settings().Values; !slices.Equal(values, last) { // it is called with each change of anything
+			last = values
+			driver.Configure(config.Upstream(values))
+		}
+	}}
 }
 
 // choosing returns what ends an agent once settings want another backend than the one that it has. One whose programs are not there is not gone to: policy

@@ -191,7 +191,7 @@ func TestAMachineGetsItsAddress(t *testing.T) {
 	c := s.running()
 	c.until("bound ip=10.65.0.7 mask=255.255.255.0 router=10.65.0.1 dns=192.0.2.53 mtu=1500 host=web domain=example.org routes= server=192.0.2.1", false)
 	addr := netip.MustParseAddr
-	if err := s.guest.Ping(addr("10.65.0.7"), addr("192.0.2.99"), time.Now().Add(10*time.Second)); err != nil {
+	if err := s.guest.Ping(addr("10.65.0.7"), addr("192.0.2.99"), time.Now().Add(patience)); err != nil {
 		t.Error(err)
 	}
 
@@ -203,7 +203,7 @@ func TestAMachineGetsItsAddress(t *testing.T) {
 	s.endpoint("10.65.0.8/32")
 	c.until("nak ", true)
 	c.until("bound ip=10.65.0.8", false)
-	if err := s.guest.Ping(addr("10.65.0.8"), addr("192.0.2.99"), time.Now().Add(10*time.Second)); err != nil {
+	if err := s.guest.Ping(addr("10.65.0.8"), addr("192.0.2.99"), time.Now().Add(patience)); err != nil {
 		t.Error(err)
 	}
 }

@@ -116,10 +116,15 @@ func (c *client6) again() {
 	c.start()
 }
 
+// patience is how long what should come may take on a busy machine, while routers wait 3 s between advertisements (RFC 4861, 6.2.6).
+const patience = time.Minute
+
 // ping6 waits until the machine reaches what is beyond its host, by the route that its router advertised.
 func (s *site) ping6(from string) {
 	s.t.Helper()
-	if err := s.guest.Ping(netip.MustParseAddr(from), netip.MustParseAddr("fd00:99::99"), time.Now().Add(20*time.Second)); err != nil {
+	s.shows(true, " "+from+"/", "-6", "addr", "show", "eth0")
+	s.shows(false, "tentative", "-6", "addr", "show", "eth0") // the kernel makes an address one, if only for a moment, and it cannot be a source then
+	if err := s.guest.Ping(netip.MustParseAddr(from), netip.MustParseAddr("fd00:99::99"), time.Now().Add(patience)); err != nil {
 		s.t.Errorf("%v; its routes: %s", err, s.guest.Run("ip", "-6", "route"))
 	}
 }
@@ -127,7 +132,7 @@ func (s *site) ping6(from string) {
 // shows waits until ip shows something of the machine, or does not any more.
 func (s *site) shows(want bool, part string, args ...string) {
 	s.t.Helper()
-	for until := time.Now().Add(30 * time.Second); strings.Contains(s.guest.Run("ip", args...), part) != want; {
+	for until := time.Now().Add(patience); strings.Contains(s.guest.Run("ip", args...), part) != want; {
 		if time.Now().After(until) {
 			s.t.Fatalf("ip %s shows %q: %v, want %v: %s", strings.Join(args, " "), part, !want, want, s.guest.Run("ip", args...))
 		}
@@ -188,7 +193,7 @@ func TestAMachineReceivesItsRouter(t *testing.T) {
 	s.guest.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:02")
 	sent := s.log.count("msg=advertised")
 	s.guest.Run("ip", "link", "set", "eth0", "up")
-	for until := time.Now().Add(30 * time.Second); !s.log.has("mac=02:00:00:00:00:02") || s.log.count("msg=advertised") == sent; {
+	for until := time.Now().Add(patience); !s.log.has("mac=02:00:00:00:00:02") || s.log.count("msg=advertised") == sent; {
 		if time.Now().After(until) {
 			t.Fatal("it did not ask, or its host advertises nothing")
 		}

@@ -89,7 +89,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),
 	fate(Warned, "it is neither unix:///PATH of a driver's socket nor the absolute path of a program, see docs/dataplanes.md", "dataplaneDriver=calico-iptables-plugin|unix:///*|/*"),
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneWatchdogTimeout=90s
-		endpointStatusPathPrefix=/var/run/calico featureGates istioDSCPMark=23
+		featureGates istioDSCPMark=23
 		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"] liveMigrationRouteConvergenceTime=30s
 		localSubnetL2ReachabilityRefreshInterval=30s netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
 		prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile`),

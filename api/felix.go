@@ -35,6 +35,8 @@ type FelixConfigurationSpec struct {
 	LogSeveritySys    string `json:"logSeveritySys,omitempty"`
 	LogFilePath       string `json:"logFilePath,omitempty"` // absolute, or none
 
+	EndpointStatusPathPrefix string `json:"endpointStatusPathPrefix,omitempty"` // absolute, or none (default)
+
 	LogDebugFilenameRegex   string `json:"logDebugFilenameRegex,omitempty"`
 	DebugDisableLogDropping *bool  `json:"debugDisableLogDropping,omitempty"` // default false
 	DebugMemoryProfilePath  string `json:"debugMemoryProfilePath,omitempty"`  // absolute, or none

@@ -59,7 +59,6 @@ type LaterSettings struct {
 	DebugSimulateDataplaneApplyDelay         Later `json:"debugSimulateDataplaneApplyDelay,omitempty"`
 	DebugSimulateDataplaneHangAfter          Later `json:"debugSimulateDataplaneHangAfter,omitempty"`
 	DropActionOverride                       Later `json:"dropActionOverride,omitempty"`
-	EndpointStatusPathPrefix                 Later `json:"endpointStatusPathPrefix,omitempty"`
 	FeatureDetectOverride                    Later `json:"featureDetectOverride,omitempty"`
 	FeatureGates                             Later `json:"featureGates,omitempty"`
 	FlowLogsCollectorDebugTrace              Later `json:"flowLogsCollectorDebugTrace,omitempty"`

@@ -234,6 +234,7 @@ func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
 	v.pattern("spec.logDebugFilenameRegex", s.LogDebugFilenameRegex)
 	v.filePath("spec.logFilePath", s.LogFilePath)
 	v.filePath("spec.debugMemoryProfilePath", s.DebugMemoryProfilePath)
+	v.filePath("spec.endpointStatusPathPrefix", s.EndpointStatusPathPrefix)
 }
 
 // pattern refuses what is no regular expression of RE2's syntax.
@@ -243,7 +244,7 @@ func (v *validator) pattern(path, text string) {
 	}
 }
 
-// filePath refuses the name of a file that depends on where the agent was started.
+// filePath refuses the name of a file, or of a directory, that depends on where the agent was started.
 func (v *validator) filePath(path, name string) {
 	if name != "" && !strings.EqualFold(name, "none") && !filepath.IsAbs(name) {
 		v.fail(path, fmt.Sprintf("is %q: want an absolute path, or none", name))

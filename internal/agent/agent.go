@@ -120,7 +120,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 
 	err = together(within, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
-		"endpoint plugins": claims.Run, "status": watch.run, "usage": watch.usage.Run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run, "memory profiles": heap.run,
+		"endpoint plugins": claims.Run, "status": watch.run, "endpoint files": watch.files.Run, "usage": watch.usage.Run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run, "memory profiles": heap.run,
 		"policy":    watchPolicy,
 		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, policy, arrived, cfg.Log) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },

@@ -23,6 +23,7 @@ import (
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/orchestrator/endpointapi"
 	"github.com/twillnet/twill/internal/status"
+	"github.com/twillnet/twill/internal/status/statusfile"
 	"github.com/twillnet/twill/internal/syncer"
 	"github.com/twillnet/twill/internal/usage"
 )
@@ -34,6 +35,7 @@ type reporter struct {
 	level     *slog.LevelVar
 	logs      *logs.Logs
 	usage     *usage.Reporter
+	files     *statusfile.Writer
 	cluster   calc.Cluster // guarded by mu
 	metrics   *metrics.Metrics
 	status    *status.Reporter
@@ -77,7 +79,7 @@ func newReporter(cfg Config, store datastore.Store, m *metrics.Metrics) *reporte
 		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
 		failing:   map[string]string{},
 		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
-		leftovers: &leftovers{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), others: newOthers(), usage: usage.New(cfg.Log.With("part", "usage")), progressed: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
+		leftovers: &leftovers{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), others: newOthers(), usage: usage.New(cfg.Log.With("part", "usage")), files: statusfile.New(cfg.Log.With("part", "endpoint files")), progressed: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
 	}
 	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
 	m.Source(1)
@@ -160,6 +162,7 @@ func (r *reporter) decided(b intent.Batch, arrived time.Time) {
 	r.others.onBatch(b)
 	r.mu.Unlock()
 	r.status.Remove(gone)
+	r.files.Sent(b)
 }
 
 // calculated notes that the graph has processed updates.
@@ -238,6 +241,7 @@ var levels = map[string]slog.Level{
 func (r *reporter) configure(s config.Settings) {
 	logging(r.level, r.logs, s)
 	r.usage.Configure(usage.Settings(s.Usage))
+	r.files.Configure(s.EndpointFiles)
 	if r.memory != s.Memory {
 		r.memory = s.Memory
 		limit(s.Memory)
@@ -271,6 +275,7 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 		}
 	}
 	r.status.Set(news)
+	r.files.Set(news)
 }
 
 // InForce waits until an endpoint's last version is in the kernel.
@@ -334,6 +339,7 @@ func (r *reporter) Round(settled bool, pending []string) {
 		r.log.Info("all that the datastore asks for is in force", "endpoints", len(r.tracker.endpoints), "after", now.Sub(r.identity.Started).Round(time.Millisecond))
 		go debug.FreeOSMemory() // a start needs more memory than later
 		r.status.Complete()
+		r.files.Complete()
 		r.status.Touch()
 	}
 }

@@ -33,6 +33,7 @@ var proofs = []proof{
 	{"testdata/script/compiled.txt, nft.TestAnyPathMakesTheTableOfAFreshStart, agreetest.TestKernelAgrees, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "policyRendering"},
 	{"testdata/script/iptables.txt, lab.TestEverySettingIsLive, agent.TestWherePolicyGoes", "FelixConfigurationSpec", "nftablesMode iptablesBackend"},
 	{"logs.TestLinesGoWhereSettingsSay, agent.TestTheLogGoesWhereSettingsSay, testdata/script/log_file.txt", "FelixConfigurationSpec", "logFilePath logSeverityFile logSeveritySys"},
+	{"statusfile.TestAFileIsThereWhileAWorkloadIsUp, testdata/script/endpoint_files.txt", "FelixConfigurationSpec", "endpointStatusPathPrefix"},
 	{"logs.TestDebugLinesOfSomeSourceFilesAlone, agent.TestTheLogGoesWhereSettingsSay", "FelixConfigurationSpec", "logDebugFilenameRegex"},
 	{"logs.TestNoLineIsLostWhereTheDaemonWaits, agent.TestTheLogGoesWhereSettingsSay", "FelixConfigurationSpec", "debugDisableLogDropping"},
 	{"agent.TestASignalWritesAProfileOfMemory", "FelixConfigurationSpec", "debugMemoryProfilePath"},

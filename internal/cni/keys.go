@@ -66,7 +66,7 @@ var keys = []key{
 	{"ipam_lock_file", noEffect, "the agent alone assigns addresses, those of a host one after the other"},
 	{"log_*", noEffect, "the plugin has no log; what fails is in its answer, and the rest in the agent's log"},
 	{"policy_setup_timeout_seconds", noEffect, "ADD always waits until policy is in force"},
-	{"endpoint_status_dir", noEffect, "the agent is asked, and writes no files for it"},
+	{"endpoint_status_dir", noEffect, "the agent is asked, whose files ([status.md](status.md)) are for other plugins"},
 	{"feature_control.floating_ips", noEffect, "the setting `floatingIPs` alone says whether pods have the [floating addresses](floating.md) that they ask for"},
 	{"device_type", noEffect, "a link is a veth pair"},
 	{"require_mtu_file", noEffect, "the agent says the size, and no file is read"},

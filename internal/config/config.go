@@ -66,6 +66,7 @@ type Settings struct {
 
 	LogSeverity         string // Trace, Debug, Info, Warning, Error, Fatal or None
 	LogFile             LogFile
+	EndpointFiles       string // prefix of the directory of files of workloads that are up; empty: none
 	Usage               Usage
 	HeapProfile         string // the file that SIGUSR1 writes; empty: none
 	Region              string

@@ -164,7 +164,7 @@ var params = []Param{
 	burst(),
 	oneOf("logSeverityScreen", "Info", "the least severe lines that are written to standard error", func(s *Settings) *string { return &s.LogSeverity },
 		"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"),
-	logPath("logFilePath", "a file to which the agent writes its log, too; full ones (10 MB) are put aside, ten of them are kept; none: no file", func(s *Settings) *string { return &s.LogFile.Path }),
+	absolutePath("logFilePath", "a file to which the agent writes its log, too; full ones (10 MB) are put aside, ten of them are kept; none: no file", func(s *Settings) *string { return &s.LogFile.Path }),
 	oneOf("logSeverityFile", "Info", "the least severe lines of that file", func(s *Settings) *string { return &s.LogFile.Severity },
 		"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"),
 	oneOf("logSeveritySys", "None", "the least severe lines that are written to this host's syslog, too, as twill-agent; None: nothing is", func(s *Settings) *string { return &s.LogFile.Sys },
@@ -173,13 +173,14 @@ var params = []Param{
 		func(s *Settings) *string { return &s.LogFile.DebugFiles }),
 	yesNo("debugDisableLogDropping", "false", "true: where the log file or syslog is slow the agent waits; false: it goes on, and lines are dropped, which the next one says",
 		func(s *Settings) *bool { return &s.LogFile.Wait }),
-	logPath("debugMemoryProfilePath", "the file to which SIGUSR1 has the agent write a profile of its memory, for `go tool pprof`; <timestamp> in it becomes the time; none: the signal does nothing", func(s *Settings) *string { return &s.HeapProfile }),
+	absolutePath("debugMemoryProfilePath", "the file to which SIGUSR1 has the agent write a profile of its memory, for `go tool pprof`; <timestamp> in it becomes the time; none: the signal does nothing", func(s *Settings) *string { return &s.HeapProfile }),
 	oneOf("logFormat", "text", "how lines of the log look", func(s *Settings) *string { return &s.LogFormat }, "text", "json").local(handlerMade),
 	yesNo("usageReportingEnabled", "true", "report usage to usageReportingURL, if a host has one; false: to nobody", func(s *Settings) *bool { return &s.Usage.Enabled }),
 	usageURL(),
 	duration("usageReportingInitialDelay", "300s", "how long after its start the agent reports first, and a random time of up to a second for each host", func(s *Settings) *time.Duration { return &s.Usage.Delay }),
 	duration("usageReportingInterval", "86400s", "how long after that it reports again, less up to a tenth; 0 never", func(s *Settings) *time.Duration { return &s.Usage.Interval }),
 	text("openstackRegion", "", "the region in the keys of status", func(s *Settings) *string { return &s.Region }),
+	absolutePath("endpointStatusPathPrefix", "the directory below which endpoint-status has a file for each workload whose policy is in force, for which upstream's CNI plugin waits if policy_setup_timeout_seconds is set; none: there are no such files", func(s *Settings) *string { return &s.EndpointFiles }),
 	duration("reportingInterval", "30s", "how often the agent says in the datastore that it lives; 0 never", func(s *Settings) *time.Duration { return &s.ReportingInterval }),
 	duration("reportingTTL", "90s", "how long such a report is valid", func(s *Settings) *time.Duration { return &s.ReportingTTL }),
 	yesNo("endpointReportingEnabled", "true", "write the status of each local endpoint to the datastore", func(s *Settings) *bool { return &s.ReportEndpoints }),
@@ -230,8 +231,8 @@ func text(name, value, help string, field func(*Settings) *string) Param {
 	}}
 }
 
-// logPath is the path of a file that the agent writes; none: none.
-func logPath(name, help string, field func(*Settings) *string) Param {
+// absolutePath is where the agent writes files of its own; none: nowhere.
+func absolutePath(name, help string, field func(*Settings) *string) Param {
 	return Param{Name: name, Type: "absolute path, or none", Default: "none", Help: help, set: func(s *Settings, text string) error {
 		if strings.EqualFold(text, "none") {
 			text = ""

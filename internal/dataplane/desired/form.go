@@ -149,6 +149,9 @@ func (m Map) Side() rules.Side {
 type Source struct {
 	Addr  netip.Addr       // of the guard's family; the zero value: that of the interface which the packet leaves by
 	Ports intent.PortRange // of a guard for one protocol that has ports; the zero value: any
+	// Random has the port chosen at random, in place of the packet's own if that is free. Two new connections at once, on two processors, can both
+	// find the same port free, and the first packet of one of them is lost.
+	Random bool
 }
 
 // CondKind is the kind of a condition.

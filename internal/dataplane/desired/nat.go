@@ -41,7 +41,7 @@ func (s *State) natOutgoing() {
 // translations returns the guards for source NAT of packets of a family that terms match. A range of ports applies to protocols with ports, and an
 // address to IPv4.
 func translations(n intent.NATOutgoing, f intent.Family, terms []rules.Term) (gs []Guard) {
-	g := Guard{Terms: terms, Do: Translate, Comment: "NAT outgoing"}
+	g := Guard{Terms: terms, Do: Translate, Source: Source{Random: true}, Comment: "NAT outgoing"}
 	if f == intent.IPv4 {
 		g.Source.Addr = n.Addr
 	}

@@ -132,15 +132,18 @@ func (w *writer) step(g desired.Guard) (string, error) {
 
 // translation returns the target of source NAT.
 func translation(s desired.Source) (string, error) {
-	ports := ""
+	random, ports := "", ""
+	if s.Random {
+		random = " --random-fully"
+	}
 	if s.Ports != (intent.PortRange{}) {
 		ports = fmt.Sprintf("%d-%d", s.Ports.Min, s.Ports.Max)
 	}
 	if !s.Addr.IsValid() {
 		if ports == "" {
-			return "-j MASQUERADE", nil
+			return "-j MASQUERADE" + random, nil
 		}
-		return "-j MASQUERADE --to-ports " + ports, nil
+		return "-j MASQUERADE --to-ports " + ports + random, nil
 	}
 	to := s.Addr.String()
 	switch {
@@ -151,7 +154,7 @@ func translation(s desired.Source) (string, error) {
 		to = netip.AddrPortFrom(s.Addr, 0).String()
 		to = to[:len(to)-1] + ports
 	}
-	return "-j SNAT --to-source " + to, nil
+	return "-j SNAT --to-source " + to + random, nil
 }
 
 // condition adds a condition of a guard.

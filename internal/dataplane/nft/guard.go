@@ -205,14 +205,18 @@ func translation(s desired.Source, f intent.Family) exprs {
 	out := exprs{nftables.Counter{}}
 	addr, first, last := nftables.R1, nftables.R2, nftables.R3
 	var min, max *nftables.Reg
+	var flags uint32
+	if s.Random {
+		flags = nftables.NATFullyRandom
+	}
 	if s.Ports != (intent.PortRange{}) {
 		out = append(out, nftables.Load{Data: nftables.KeyPort(s.Ports.Min), Reg: first}, nftables.Load{Data: nftables.KeyPort(s.Ports.Max), Reg: last})
 		min, max = &first, &last
 	}
 	if !s.Addr.IsValid() {
-		return append(out, nftables.Masq{ProtoMin: min, ProtoMax: max})
+		return append(out, nftables.Masq{ProtoMin: min, ProtoMax: max, Flags: flags})
 	}
-	return append(out, nftables.Load{Data: s.Addr.AsSlice(), Reg: addr}, nftables.NAT{Source: true, Family: nfFamily(f), AddrMin: &addr, ProtoMin: min, ProtoMax: max})
+	return append(out, nftables.Load{Data: s.Addr.AsSlice(), Reg: addr}, nftables.NAT{Source: true, Family: nfFamily(f), AddrMin: &addr, ProtoMin: min, ProtoMax: max, Flags: flags})
 }
 
 // delivery renders destination NAT. The bit in the mark of the connection outlives the rule, so that a connection is known for one to a floating

@@ -42,12 +42,10 @@ func newCaller(t testing.TB) *caller {
 	s.Manifests = []byte(cniPools)
 	r := &caller{Lab: testLab(t, s), t: t}
 	bin := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "twill"), "github.com/twillnet/twill/cmd/twill-cni").CombinedOutput()
-	if err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	for _, name := range []string{"calico", "calico-ipam", "twill-ipam"} {
-		must(t, os.Symlink("twill", filepath.Join(bin, name)))
+	dir, err := programs()
+	must(t, err)
+	for _, name := range []string{"twill", "calico", "calico-ipam", "twill-ipam"} {
+		must(t, os.Symlink(filepath.Join(dir, "twill-cni"), filepath.Join(bin, name)))
 	}
 	r.host, err = open(r.Spec.hostNS(r.Spec.Hosts[0]))
 	must(t, err)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -230,9 +231,24 @@ func TestAKeptScenarioIsALab(t *testing.T) {
 func testBinary(t testing.TB) string {
 	t.Helper()
 	machinetest.Root(t)
-	exe := filepath.Join(t.TempDir(), "twill")
-	if out, err := exec.Command("go", "build", "-o", exe, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return exe
+	dir, err := programs()
+	must(t, err)
+	return filepath.Join(dir, "twill")
 }
+
+// programs builds twill and twill-cni once for all tests, each of which would else link them for itself. TestMain removes the directory.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "lab-programs-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	const cmd = "github.com/twillnet/twill/cmd/"
+	if out, err := exec.Command("go", "build", "-o", dir, cmd+"twill", cmd+"twill-cni").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// built is the directory of programs; empty: none was needed.
+var built string

@@ -21,7 +21,7 @@ const asWitness = "TWILL_TEST_STALL_WITNESS"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asWitness) == "" {
-		os.Exit(kubetest.Main(m.Run, kubetest.Config{}))
+		os.Exit(kubetest.Main(func() int { defer func() { os.RemoveAll(built) }(); return m.Run() }, kubetest.Config{}))
 	}
 	if err := witness(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)

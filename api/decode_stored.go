@@ -178,6 +178,9 @@ func (d *decoder) close() {
 	case *GlobalNetworkSet:
 		d.findings(setFatal...)
 		r.Spec.Nets = d.nets("spec.nets", r.Spec.Nets)
+	case *LiveMigration:
+		d.findings("spec", "spec.target*")
+		d.closeMigration(&r.Spec)
 	case *IPPool, *Node, *ClusterInformation, *BGPConfiguration, *BGPPeer, *BGPFilter:
 		d.closeRouting()
 	case *IPReservation:

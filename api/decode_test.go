@@ -33,7 +33,7 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "http", in: head + "spec: {ingress: [{action: Allow, http: {methods: [GET]}}]}", path: "spec.ingress[0].http", says: "Calico has this field"},
 		{name: "fields that Calico has and that say nothing", in: felixHead + "{bpfLogLevel: '', bpfLogFilters: {}, bpfDSROptoutCIDRs: [], iptablesBackend: null}"},
 		{name: "an empty field that nobody has", in: felixHead + "{bpfLogLevl: ''}", path: "spec.bpfLogLevl", says: "unknown field", suggestion: "bpfLogLevel"},
-		{name: "a kind that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: LiveMigration\nmetadata: {name: a}", path: "kind", says: "Calico has this kind"},
+		{name: "a kind that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: IPAMBlock\nmetadata: {name: a}", path: "kind", says: "Calico has this kind"},
 		{name: "a mistyped kind", in: "apiVersion: projectcalico.org/v3\nkind: NetworkPolcy\nmetadata: {name: a}", path: "kind", says: "unknown", suggestion: "NetworkPolicy"},
 		{name: "Kubernetes' policy of the same name", in: "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}", path: "apiVersion", says: "want projectcalico.org/v3"},
 		{name: "no version", in: "kind: Tier\nmetadata: {name: a}", path: "apiVersion", says: "missing"},

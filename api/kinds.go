@@ -45,6 +45,7 @@ func Kinds() []Kind {
 		{Kind: KindCalicoNodeStatus, Plural: "caliconodestatuses", Aliases: []string{"nodestatus", "nodestatuses"}, new: func() Resource { return &CalicoNodeStatus{} }},
 		{Kind: KindHostEndpoint, Plural: "hostendpoints", Aliases: []string{"hep", "heps"}, new: func() Resource { return &HostEndpoint{} }},
 		{Kind: KindWorkloadEndpoint, Plural: "workloadendpoints", Namespaced: true, Aliases: []string{"wep", "weps"}, new: func() Resource { return &WorkloadEndpoint{} }},
+		{Kind: KindLiveMigration, Plural: "livemigrations", Namespaced: true, Aliases: []string{"lm", "lms"}, new: func() Resource { return &LiveMigration{} }},
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // laterKinds are kinds of Calico's that come with later issues.
-var laterKinds = wordSet(`IPAMConfig IPAMBlock IPAMHandle LiveMigration`)
+var laterKinds = wordSet(`IPAMConfig IPAMBlock IPAMHandle`)
 
 func wordSet(text string) map[string]bool {
 	out := map[string]bool{}

@@ -18,6 +18,7 @@ const (
 	KindProfile                       = "Profile"
 	KindWorkloadEndpoint              = "WorkloadEndpoint"
 	KindHostEndpoint                  = "HostEndpoint"
+	KindLiveMigration                 = "LiveMigration"
 	KindIPPool                        = "IPPool"
 	KindIPReservation                 = "IPReservation"
 	KindIPAMConfiguration             = "IPAMConfiguration"

@@ -104,6 +104,8 @@ func (v *validator) spec() {
 		v.workload(r)
 	case *HostEndpoint:
 		v.host(r)
+	case *LiveMigration:
+		v.migration(&r.Spec)
 	case *IPPool:
 		v.pool(&r.Spec)
 	case *IPAMConfiguration:

@@ -95,6 +95,8 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *HostEndpoint:
 		return set(d, src)
+	case *LiveMigration:
+		return set(d, src)
 	case *IPPool:
 		return set(d, src)
 	case *IPAMConfiguration:

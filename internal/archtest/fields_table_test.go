@@ -200,6 +200,9 @@ var proofs = []proof{
 	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "WorkloadEndpointSpec", "allowSpoofedSourcePrefixes"},
 	{"fib.TestRoutesReturnAfterLinkFlap, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadEndpointSpec", "mac"},
 	{"", "WorkloadEndpointSpec", "ipv4Gateway ipv6Gateway"},
+	{"api.TestLiveMigrationsAreValidated", "LiveMigrationTarget", "selector"},
+	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave", "WorkloadIdentifier", "hostname orchestratorID workloadID"},
+	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave", "WorkloadEndpointIdentifier", "hostname orchestratorID workloadID endpointID"},
 	{"agreetest.TestKernelAgrees, TestFiftyByFiftyNamedPorts", "WorkloadEndpointPort", "name protocol port"},
 	{"", "WorkloadEndpointPort", "hostPort hostIP"},
 }

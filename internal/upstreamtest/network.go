@@ -145,6 +145,12 @@ var (
 	counts = []field{req("numberEstablishedV4", from(0, 3)), req("numberNotEstablishedV4", from(0, 3)), req("numberEstablishedV6", from(0, 3)), req("numberNotEstablishedV6", from(0, 3))}
 )
 
+// Of a LiveMigration.
+var (
+	machineOf   = []field{req("hostname", pick("node-1", "n1")), req("orchestratorID", pick("openstack", "k8s")), req("workloadID", pick("openstack/vm-1", "prod/web"))}
+	interfaceOf = append(machineOf[:len(machineOf):len(machineOf)], req("endpointID", name))
+)
+
 var networkKinds = []Kind{
 	{Name: "HostEndpoint", Plural: "hostendpoints", complete: completeHost, body: []field{req("spec", obj(req("node", name), opt("interfaceName", pick("eth0", "*", "bond0.7")),
 		opt("expectedIPs", some(0, 1, addr)), opt("profiles", distinct(0, "projectcalico-default-allow", "p1")), opt("ports", endpointPorts)))}},
@@ -152,6 +158,9 @@ var networkKinds = []Kind{
 		req("node", pick("node-1", "n1")), req("endpoint", pick("eth0")), req("interfaceName", pick("cali123", "tap1")), opt("serviceAccountName", name),
 		opt("ipNetworks", distinct(0, "10.65.0.1/32", "fd65::1/128")), opt("ipNATs", none), opt("ipv4Gateway", addr4), opt("ipv6Gateway", addr6), opt("profiles", distinct(0, "kns.prod", "ksa.prod.web")),
 		opt("mac", mac), opt("ports", workloadPorts), opt("allowSpoofedSourcePrefixes", some(0, 2, prefix))))}},
+	{Name: "LiveMigration", Plural: "livemigrations", Namespaced: true, body: []field{req("spec", obj(
+		opt("source", either(obj(req("workload", obj(machineOf...))), obj(req("workloadEndpoint", obj(interfaceOf...))))),
+		req("target", either(obj(req("selector", selector)), obj(req("workloadEndpoint", obj(append(interfaceOf[:len(interfaceOf):len(interfaceOf)], req("hostname", pick("n2")))...)))))))}},
 	{Name: "IPPool", Plural: "ippools", complete: completePool, body: []field{req("spec", obj(req("cidr", none), opt("vxlanMode", pick("Never", "Always", "CrossSubnet")), opt("ipipMode", pick("Never", "Always", "CrossSubnet")),
 		opt("natOutgoing", yesno), opt("disabled", yesno), opt("disableBGPExport", yesno), opt("blockSize", from(24, 30)), opt("nodeSelector", selector), opt("namespaceSelector", selector),
 		opt("allowedUses", either(distinct(0, "Workload", "Tunnel"), some(1, 1, pick("LoadBalancer")))), opt("assignmentMode", pick("Automatic", "Manual")))), opt("status", obj(opt("conditions", conditions)))}},

@@ -51,6 +51,8 @@ func columns(kind string) []string {
 		return []string{"WORKLOAD", "NODE", "NETWORKS", "INTERFACE", "PROFILES"}
 	case api.KindHostEndpoint:
 		return []string{"NODE", "INTERFACE", "IPS"}
+	case api.KindLiveMigration:
+		return []string{"FROM", "TO"}
 	case api.KindIPPool:
 		return []string{"CIDR", "SELECTOR"}
 	case api.KindIPAMConfiguration:
@@ -138,6 +140,8 @@ func values(r api.Resource) []string {
 		return []string{workload, r.Spec.Node, list(r.Spec.IPNetworks), r.Spec.InterfaceName, list(r.Spec.Profiles)}
 	case *api.HostEndpoint:
 		return []string{r.Spec.Node, r.Spec.InterfaceName, list(r.Spec.ExpectedIPs)}
+	case *api.LiveMigration:
+		return []string{r.Spec.From(), r.Spec.To()}
 	case *api.IPPool:
 		return []string{r.Spec.CIDR, r.Spec.NodeSelector}
 	case *api.IPAMConfiguration:

@@ -14,7 +14,7 @@ var older = []string{
 }
 
 // native kinds of api.Kinds have no custom resource.
-var viewed = []string{api.KindNode, api.KindProfile, api.KindWorkloadEndpoint, api.KindKubernetesEndpointSlice, api.KindKubernetesService, api.KindBlockAffinity}
+var viewed = []string{api.KindNode, api.KindProfile, api.KindWorkloadEndpoint, api.KindKubernetesEndpointSlice, api.KindKubernetesService, api.KindBlockAffinity, api.KindLiveMigration}
 
 // Kinds are all that a cluster holds, given the group of its custom resources.
 func Kinds(g Group) []Kind {

@@ -164,14 +164,7 @@ func (d *decoder) close() {
 			"spec.serviceAccountName", "spec.ipNetworks")
 		d.closeWorkload(r)
 	case *HostEndpoint:
-		d.findings("spec", "metadata", "metadata.labels*", "spec.node", "spec.interfaceName", "spec.profiles*", "spec.expectedIPs")
-		d.addresses("spec.expectedIPs", r.Spec.ExpectedIPs)
-		d.dscp(join("metadata.annotations", AnnotationDSCP), new(DSCP(r.Metadata.Annotations[AnnotationDSCP]))) // one that is none has no value
-		r.Spec.ExpectedIPs = slices.DeleteFunc(r.Spec.ExpectedIPs, func(s string) bool {
-			p, reason := prefixOf(s)
-			return reason != "" || !p.IsSingleIP()
-		})
-		r.Spec.Ports = closePorts(d, r.Spec.Ports, func(p EndpointPort) (string, Protocol) { return p.Name, p.Protocol })
+		d.closeHost(r)
 	case *NetworkSet:
 		d.findings(setFatal...)
 		r.Spec.Nets = d.nets("spec.nets", r.Spec.Nets)
@@ -204,6 +197,17 @@ func (d *decoder) close() {
 		}
 		d.findings("spec")
 	}
+}
+
+func (d *decoder) closeHost(r *HostEndpoint) {
+	d.findings("spec", "metadata", "metadata.labels*", "spec.node", "spec.interfaceName", "spec.profiles*", "spec.expectedIPs")
+	d.addresses("spec.expectedIPs", r.Spec.ExpectedIPs)
+	d.dscp(join("metadata.annotations", AnnotationDSCP), new(DSCP(r.Metadata.Annotations[AnnotationDSCP]))) // one that is none has no value
+	r.Spec.ExpectedIPs = slices.DeleteFunc(r.Spec.ExpectedIPs, func(s string) bool {
+		p, reason := prefixOf(s)
+		return reason != "" || !p.IsSingleIP()
+	})
+	r.Spec.Ports = closePorts(d, r.Spec.Ports, func(p EndpointPort) (string, Protocol) { return p.Name, p.Protocol })
 }
 
 // setFatal is what of a network set cannot be missing: without it, nobody would be denied as one of its nets.

@@ -26,7 +26,6 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "a mistyped field of a rule", in: head + "spec: {ingress: [{action: Allow}, {action: Allow, source: {selectr: a}}]}", path: "spec.ingress[1].source.selectr", says: "unknown", suggestion: "selector"},
 		{name: "a field that resembles none", in: head + "spec: {weather: fine}", path: "spec.weather", says: "here can be tier, order"},
 		{name: "a field that would have to be honoured", in: felixHead + "{istioAmbientMode: Enabled}", path: "spec.istioAmbientMode", says: "no packet is marked for Istio"},
-		{name: "another metric while a workload moves", in: felixHead + "{ipv4ElevatedRoutePriority: 100}", path: "spec.ipv4ElevatedRoutePriority", says: "the metric of all others"},
 		{name: "AWS's check of sources", in: felixHead + "{awsSrcDstCheck: Disable}", path: "spec.awsSrcDstCheck", says: "the settings of instances in AWS stay as they are"},
 		{name: "metrics for anybody who shows a certificate", in: felixHead + "{prometheusMetricsClientAuth: RequireAnyClientCert}", path: "spec.prometheusMetricsClientAuth", says: "prometheusMetricsCAFile"},
 		{name: "a field in a List that would have to be honoured", in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: projectcalico.org/v3, kind: FelixConfiguration, metadata: {name: a}, spec: {istioAmbientMode: Enabled}}]", path: "items[0].spec.istioAmbientMode", says: "Calico has this field"},

@@ -54,7 +54,6 @@ const (
 // of the comments on its type.
 var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Refused, "what hosts send to each other would go unencrypted: WireGuard is for workloads, see docs/decisions/064", "wireguardHostEncryptionEnabled=false"),
-	fate(Refused, "a route to a workload that moves here has the metric of all others", "ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512"),
 	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
 	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
@@ -90,7 +89,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "it is neither unix:///PATH of a driver's socket nor the absolute path of a program, see docs/dataplanes.md", "dataplaneDriver=calico-iptables-plugin|unix:///*|/*"),
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneWatchdogTimeout=90s
 		featureGates istioDSCPMark=23
-		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"] liveMigrationRouteConvergenceTime=30s
+		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"]
 		localSubnetL2ReachabilityRefreshInterval=30s netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
 		prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile`),
 	fate(Warned, forFaults, `debugSimulateCalcGraphHangAfter=0s|0

@@ -88,7 +88,11 @@ type FelixConfigurationSpec struct {
 	DeviceRouteSourceAddressIPv6 *string `json:"deviceRouteSourceAddressIPv6,omitempty"` // of this host
 	IPv4NormalRoutePriority      *int    `json:"ipv4NormalRoutePriority,omitempty"`      // metrics of routes to workloads; nil: the kernel's default
 	IPv6NormalRoutePriority      *int    `json:"ipv6NormalRoutePriority,omitempty"`
+	IPv4ElevatedRoutePriority    *int    `json:"ipv4ElevatedRoutePriority,omitempty"` // of machines that come from another host; nil: 512
+	IPv6ElevatedRoutePriority    *int    `json:"ipv6ElevatedRoutePriority,omitempty"`
 	ProgramClusterRoutes         string  `json:"programClusterRoutes,omitempty"` // EnabledIPIPOnly (default), EnabledNoEncapOnly, Enabled, Disabled
+
+	LiveMigrationRouteConvergenceTime *string `json:"liveMigrationRouteConvergenceTime,omitempty"` // how long those metrics stay after a migration
 
 	HealthEnabled *bool   `json:"healthEnabled,omitempty"`
 	HealthHost    *string `json:"healthHost,omitempty"`

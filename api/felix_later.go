@@ -71,13 +71,10 @@ type LaterSettings struct {
 	IptablesMarkMask                         Later `json:"iptablesMarkMask,omitempty"`
 	IptablesPostWriteCheckInterval           Later `json:"iptablesPostWriteCheckInterval,omitempty"`
 	IptablesRefreshInterval                  Later `json:"iptablesRefreshInterval,omitempty"`
-	IPv4ElevatedRoutePriority                Later `json:"ipv4ElevatedRoutePriority,omitempty"`
-	IPv6ElevatedRoutePriority                Later `json:"ipv6ElevatedRoutePriority,omitempty"`
 	IstioAmbientMode                         Later `json:"istioAmbientMode,omitempty"`
 	IstioDSCPMark                            Later `json:"istioDSCPMark,omitempty"`
 	KubeMasqueradeBit                        Later `json:"kubeMasqueradeBit,omitempty"`
 	KubeNodePortRanges                       Later `json:"kubeNodePortRanges,omitempty"`
-	LiveMigrationRouteConvergenceTime        Later `json:"liveMigrationRouteConvergenceTime,omitempty"`
 	LocalSubnetL2Reachability                Later `json:"localSubnetL2Reachability,omitempty"`
 	LocalSubnetL2ReachabilityRefreshInterval Later `json:"localSubnetL2ReachabilityRefreshInterval,omitempty"`
 	LogDropActionOverride                    Later `json:"logDropActionOverride,omitempty"`

@@ -126,6 +126,7 @@ func (v *validator) felixDurations(s *FelixConfigurationSpec) {
 		{"spec.interfaceRefreshInterval", s.InterfaceRefreshInterval},
 		{"spec.ipsetsRefreshInterval", s.IPSetsRefreshInterval},
 		{"spec.wireguardKeepAlive", s.WireguardKeepAlive},
+		{"spec.liveMigrationRouteConvergenceTime", s.LiveMigrationRouteConvergenceTime},
 		{"spec.usageReportingInitialDelay", s.UsageReportingInitialDelay},
 		{"spec.usageReportingInterval", s.UsageReportingInterval},
 	} {
@@ -160,6 +161,8 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		{"spec.vxlanVNI", s.VXLANVNI, 1, 1<<24 - 1},
 		{"spec.ipv4NormalRoutePriority", s.IPv4NormalRoutePriority, 1, MaxRoutePriority},
 		{"spec.ipv6NormalRoutePriority", s.IPv6NormalRoutePriority, 1, MaxRoutePriority},
+		{"spec.ipv4ElevatedRoutePriority", s.IPv4ElevatedRoutePriority, 1, MaxRoutePriority},
+		{"spec.ipv6ElevatedRoutePriority", s.IPv6ElevatedRoutePriority, 1, MaxRoutePriority},
 	} {
 		v.within(n.path, n.n, n.low, n.high)
 	}

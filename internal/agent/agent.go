@@ -90,7 +90,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
 	policy, watchPolicy := handles.policy(in, cfg, graph.Settings().Settings.InterfacePrefixes, names, tunnels.Key)
 	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
-	routes := fib.New(handles.rtnl)
+	routes := handles.routes(ctx)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
 	arrived, heap := &arrival{all: make(chan struct{})}, &heapProfiles{log: cfg.Log}
@@ -215,6 +215,13 @@ type kernelHandles struct {
 	nftEvents *nftables.Watcher
 	sysctl    *sysctl.Handle
 	conntrack *conntrack.Conn
+}
+
+// routes is the driver of routes, which sees virtual machines that come, until the context ends.
+func (d kernelHandles) routes(ctx context.Context) *fib.Table {
+	t := fib.New(d.rtnl)
+	t.Arrivals(ctx, func(f func()) { f() })
+	return t
 }
 
 // newCollectors returns the collectors of flows that rules decided about, and of those that rules with action Log logged: each

@@ -103,6 +103,7 @@ type EndpointReport struct {
 	Status    string    `json:"status"`
 	Reason    string    `json:"reason,omitempty"`
 	Chains    string    `json:"chains,omitempty"` // why its policy is asked rule by rule although the settings want look-ups; empty: it is not so
+	Note      string    `json:"note,omitempty"`   // what else there is to say while it is up: that its virtual machine comes from another host
 	Since     time.Time `json:"since"`
 }
 

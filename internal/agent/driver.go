@@ -11,7 +11,6 @@ import (
 
 	"github.com/twillnet/twill/internal/dataplane"
 	"github.com/twillnet/twill/internal/dataplane/attribution"
-	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/dataplane/proxy"
@@ -36,7 +35,7 @@ func (k KernelDriver) Begin(ctx context.Context, agent string, changed func(inte
 	s := &kernelSession{
 		handles: handles, batches: make(chan intent.Batch), changed: changed, since: map[intent.Key]intent.Outcome{}, reported: map[intent.Key]bool{}, rounds: make(chan struct{}, 1), end: cancel, ended: make(chan struct{}),
 	}
-	parts := s.parts(k.Log)
+	parts := s.parts(ctx, k.Log)
 	go func() {
 		defer close(s.ended)
 		group, within := errgroup.WithContext(ctx)
@@ -69,10 +68,10 @@ type kernelSession struct {
 }
 
 // parts are the drivers' loop and what it needs.
-func (s *kernelSession) parts(log *slog.Logger) map[string]func(context.Context) error {
+func (s *kernelSession) parts(ctx context.Context, log *slog.Logger) map[string]func(context.Context) error {
 	d := s.handles
 	policy := nft.New(d.nft, nft.Config{Names: attribution.New(), Reader: d.readConn, Recheck: true})
-	interfaces, routes, links := host.New(d.rtnl, d.sysctl, host.Config{}), fib.New(d.rtnl), ifmon.New(d.rtnl)
+	interfaces, routes, links := host.New(d.rtnl, d.sysctl, host.Config{}), d.routes(ctx), ifmon.New(d.rtnl)
 	live := revoke.New(revoke.Config{Table: d.conntrack, Local: d.addrs, Log: log.With("part", "revoke")})
 	loop := dataplane.New(dataplane.Config{
 		Policy: policy, Forwarding: []dataplane.Driver{interfaces, tunnel.New(d.rtnl, tunnel.Config{}), routes, shape.New(d.rtnl), proxy.New(d.rtnl, d.sysctl)},

@@ -211,7 +211,7 @@ func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
 		if !known {
 			route.Reason = "route " + dst.String() + " is " + notYet
 		}
-		if s := stateOf(route); rank[s.Status] > rank[worst.Status] {
+		if s := stateOf(route); rank[s.Status] > rank[worst.Status] || worst.Status == status.Up && s.Note != "" {
 			worst = s
 		}
 	}
@@ -241,7 +241,7 @@ func stateOf(o intent.Outcome) status.Endpoint {
 	case o.Reason != "":
 		return status.Endpoint{Status: status.Down, Reason: o.Reason, Chains: o.Chains}
 	}
-	return status.Endpoint{Status: status.Up, Chains: o.Chains}
+	return status.Endpoint{Status: status.Up, Chains: o.Chains, Note: o.Note}
 }
 
 // failed returns what is not in force and belongs to no endpoint: a policy, the route of a block.

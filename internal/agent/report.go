@@ -445,7 +445,7 @@ func (r *reporter) report() Report {
 	slices.Sort(out.Failed)
 	for id, e := range r.tracker.endpoints {
 		out.Endpoints = append(out.Endpoints, EndpointReport{
-			Name: cmp.Or(e.label, id.String()), Interface: e.link, Status: e.state.Status, Reason: e.state.Reason, Chains: e.state.Chains, Since: e.since,
+			Name: cmp.Or(e.label, id.String()), Interface: e.link, Status: e.state.Status, Reason: e.state.Reason, Chains: e.state.Chains, Note: e.state.Note, Since: e.since,
 		})
 	}
 	slices.SortFunc(out.Endpoints, func(a, b EndpointReport) int {

@@ -52,6 +52,8 @@ var proofs = []proof{
 	{"calc.TestATunnelThatSettingsDoNotWant, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanEnabled"},
 	{"fib.TestSettingsSayWhatRoutesAre, TestARouteIsThereWhileItsMetricChanges, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", `deviceRouteSourceAddress deviceRouteSourceAddressIPv6
 		ipv4NormalRoutePriority ipv6NormalRoutePriority`},
+	{"fib.TestAMachineComes, TestElevatedMetricsAreLive, config.TestSettingsOfRoutes, calc.TestEachSettingReachesTheIntent, testdata/script/live_migration.txt", "FelixConfigurationSpec", `ipv4ElevatedRoutePriority
+		ipv6ElevatedRoutePriority liveMigrationRouteConvergenceTime`},
 	{"fib.TestARouteIsThereWhileItsProtocolChanges, calc.TestEachSettingReachesTheIntent, testdata/script/bgp_route_protocol.txt", "FelixConfigurationSpec", "deviceRouteProtocol"},
 	{"fib.TestSomebodyElseMakesTheRoutes, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "routeSyncDisabled"},
 	{"fib.TestRoutesOfOthersThroughWorkloadsGoAfterAWhile, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "removeExternalRoutes"},
@@ -200,9 +202,9 @@ var proofs = []proof{
 	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "WorkloadEndpointSpec", "allowSpoofedSourcePrefixes"},
 	{"fib.TestRoutesReturnAfterLinkFlap, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadEndpointSpec", "mac"},
 	{"", "WorkloadEndpointSpec", "ipv4Gateway ipv6Gateway"},
-	{"api.TestLiveMigrationsAreValidated", "LiveMigrationTarget", "selector"},
-	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave", "WorkloadIdentifier", "hostname orchestratorID workloadID"},
-	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave", "WorkloadEndpointIdentifier", "hostname orchestratorID workloadID endpointID"},
+	{"api.TestLiveMigrationsAreValidated, calc.TestIntentsAreWhatTheResourcesSay", "LiveMigrationTarget", "selector"},
+	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadIdentifier", "hostname orchestratorID workloadID"},
+	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadEndpointIdentifier", "hostname orchestratorID workloadID endpointID"},
 	{"agreetest.TestKernelAgrees, TestFiftyByFiftyNamedPorts", "WorkloadEndpointPort", "name protocol port"},
 	{"", "WorkloadEndpointPort", "hostPort hostIP"},
 }

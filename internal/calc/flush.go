@@ -13,6 +13,7 @@ import (
 // sent is the sum of all batches so far, without sets and routes.
 type sent struct {
 	endpoints map[string]intent.Endpoint // by datastore key
+	moves     map[string]intent.Move     // of those of them that come or go
 	groups    map[string]*group          // of those endpoints
 	policies  map[intent.PolicyID]*policy.Policy
 	users     map[intent.PolicyID]int            // the number of stacks and profile lists that refer to it
@@ -24,7 +25,7 @@ type sent struct {
 
 func newSent() sent {
 	return sent{
-		endpoints: map[string]intent.Endpoint{}, groups: map[string]*group{}, policies: map[intent.PolicyID]*policy.Policy{},
+		endpoints: map[string]intent.Endpoint{}, moves: map[string]intent.Move{}, groups: map[string]*group{}, policies: map[intent.PolicyID]*policy.Policy{},
 		users: map[intent.PolicyID]int{}, sets: map[intent.PolicyID][]intent.SetID{},
 	}
 }
@@ -83,12 +84,19 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 			g.hold(now)
 			g.sent.endpoints[key], g.sent.groups[key] = e, now
 			g.mark(old, e)
-			if !had || !sameEndpoint(old, e) {
-				g.routes.Set(key, routesOf(e))
+			same := had && sameEndpoint(old, e)
+			if m := g.moveOf(item); !same || m != g.sent.moves[key] {
+				g.routes.Set(key, routesOf(e, m))
+				if g.sent.moves[key] = m; m == intent.Stays {
+					delete(g.sent.moves, key)
+				}
+			}
+			if !same {
 				b.Endpoints = append(b.Endpoints, e)
 			}
 		} else if had {
 			delete(g.sent.endpoints, key)
+			delete(g.sent.moves, key)
 			g.mark(old, intent.Endpoint{})
 			delete(g.sent.groups, key)
 			g.routes.Set(key, nil)
@@ -116,7 +124,7 @@ func (g *Graph) mark(was, is intent.Endpoint) {
 
 // stack returns the tiers of a local endpoint.
 func (g *Graph) stack(item localItem) *stack {
-	ids := g.locals.Selectors(item)
+	ids := g.policiesOf(item)
 	host := item.Value.id.Kind == intent.Host
 	key := append(make([]byte, 0, 1+4*len(ids)), byte(item.Value.id.Kind))
 	for _, id := range ids {

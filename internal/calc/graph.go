@@ -64,6 +64,7 @@ type Graph struct {
 	problems map[string][]api.Problem
 	findings uint64
 	floats   floating
+	moves    moves
 	unread   map[string]string // keys without a readable version so far, and why
 	admitted map[string]bool   // keys of nodes, pools, settings and cluster information with a readable version
 
@@ -94,7 +95,7 @@ func New(node string, local ...config.Layer) *Graph {
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}
 	g.reach = route.NewReach(node, g.routes)
-	g.floats = newFloating()
+	g.floats, g.moves = newFloating(), newMoves()
 	g.locals = label.New(func(_ uint32, l localItem) { g.dirtyLocals[l.Value.key] = true })
 	g.sets = ipset.New(func(changing func(uint32, sourceItem)) ipset.Labels[sourceItem] {
 		g.sources = label.New(changing)
@@ -208,6 +209,12 @@ func (g *Graph) put(key string, s api.Stored) {
 		g.putWorkload(key, s, r)
 	case *api.HostEndpoint:
 		g.putHost(key, s, r)
+	case *api.LiveMigration:
+		g.admitted[key] = true
+		if s.Closed != "" {
+			r = nil
+		}
+		g.putMigration(key, s.Ref, r)
 	case *api.NetworkSet:
 		own := forced(r.Metadata.Labels, api.LabelNamespace, r.Metadata.Namespace)
 		g.putSource(key, own, []string{"kns." + r.Metadata.Namespace}, sourceOf(r.Spec.Nets, nil))
@@ -260,6 +267,8 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	case api.KindHostEndpoint:
 		g.removeSource(key)
 		g.removeLocal(key)
+	case api.KindLiveMigration:
+		g.putMigration(key, ref, nil)
 	case api.KindNetworkSet, api.KindGlobalNetworkSet:
 		g.removeSource(key)
 	case api.KindKubernetesEndpointSlice:
@@ -301,7 +310,7 @@ func (g *Graph) has(key string, ref api.Ref) bool {
 		return g.profiles[ref.Name] != nil
 	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy, api.KindStagedKubernetesNetworkPolicy:
 		return g.policies[intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}] != nil
-	case api.KindNode, api.KindIPPool, api.KindFelixConfiguration, api.KindClusterInformation:
+	case api.KindNode, api.KindIPPool, api.KindFelixConfiguration, api.KindClusterInformation, api.KindLiveMigration:
 		return g.admitted[key]
 	}
 	return ref.Kind != api.KindTier || g.order.HasTier(ref.Name)

@@ -13,6 +13,7 @@ import (
 type local struct {
 	key       string
 	id        intent.EndpointID
+	ident     api.WorkloadEndpointIdentifier // of a workload, as migrations name it
 	label     string
 	link, mac string
 	addrs     []netip.Addr
@@ -38,7 +39,7 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 		return
 	}
 	l := &local{
-		key: key, id: intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name},
+		key: key, ident: w.Identifier(), id: intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name},
 		label: w.Metadata.Namespace + "/" + cmp.Or(w.Spec.Pod, w.Spec.Workload, w.Metadata.Name), link: w.Spec.InterfaceName, mac: w.Spec.MAC,
 		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed, nats: nats, qos: qosOf(w.Spec.QoSControls),
 	}
@@ -129,16 +130,16 @@ func (g *Graph) endpoint(l *local, of *group) intent.Endpoint {
 }
 
 // routesOf returns the routes to an endpoint that is not closed.
-func routesOf(e intent.Endpoint) []intent.Route {
+func routesOf(e intent.Endpoint, m intent.Move) []intent.Route {
 	if e.Closed != "" || e.ID.Kind == intent.Host {
 		return nil
 	}
 	out := make([]intent.Route, 0, len(e.Addrs)+len(e.NATs))
 	for _, a := range e.Addrs {
-		out = append(out, intent.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Kind: intent.RouteLink, Link: e.Link, MAC: e.MAC})
+		out = append(out, intent.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Kind: intent.RouteLink, Link: e.Link, MAC: e.MAC, Move: m})
 	}
 	for _, n := range e.NATs { // by it others learn where the address is; what is sent to it has another destination before it is routed
-		out = append(out, intent.Route{Dst: netip.PrefixFrom(n.External, n.External.BitLen()), Kind: intent.RouteLink, Link: e.Link})
+		out = append(out, intent.Route{Dst: netip.PrefixFrom(n.External, n.External.BitLen()), Kind: intent.RouteLink, Link: e.Link, Move: m})
 	}
 	return out
 }

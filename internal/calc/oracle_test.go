@@ -58,7 +58,7 @@ func differences(got, want []string) string {
 func linesOf(s State) []string {
 	var out []string
 	for _, r := range s.Routes {
-		to := "dev " + r.Link + " mac " + r.MAC
+		to := "dev " + r.Link + " mac " + r.MAC + map[intent.Move]string{intent.Comes: " comes", intent.Goes: " goes"}[r.Move]
 		switch {
 		case r.Kind == intent.RouteBlackhole:
 			to = "blackhole"

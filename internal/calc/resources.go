@@ -160,7 +160,7 @@ func (g *Graph) host() intent.HostSettings {
 		NAT:     g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
 		Tunnels: g.reach.Tunnels(),
 		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
-		Routes:  intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric, Protocol: routeProtocol(s.Routes.Protocol)},
+		Routes:  intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric, Elevated: s.Routes.Elevated, Settle: s.Routes.Settle, Protocol: routeProtocol(s.Routes.Protocol)},
 		IPTables: intent.IPTablesSettings{
 			Append: s.IPTables.InsertMode == "Append", FilterReturn: s.IPTables.FilterAllow == "Return", MangleReturn: s.IPTables.MangleAllow == "Return", Reject: s.IPTables.FilterDeny == "Reject",
 		},

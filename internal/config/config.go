@@ -133,6 +133,8 @@ type Routes struct {
 	RemoveExternal bool          // those of others through workloads' interfaces go
 	Source         [2]netip.Addr // of IPv4 and of IPv6: the address from which the host sends to workloads; the zero value: the kernel's choice
 	Metric         [2]int        // zero: the kernel's default
+	Elevated       [2]int        // of routes to machines that have come from another host; zero: none is better than Metric
+	Settle         time.Duration // how long they keep it after the migration
 	Protocol       int           // of routes to workloads
 	Cluster        string        // EnabledIPIPOnly, EnabledNoEncapOnly, Enabled or Disabled
 }
@@ -290,5 +292,6 @@ func (r *Resolver) Resolve() Effective {
 		}
 		out.Values = append(out.Values, v)
 	}
+	out.elevate()
 	return out
 }

@@ -75,3 +75,22 @@ func routeProtocol(word string) error {
 	}
 	return nil
 }
+
+// normalPriority is the priority of a route without a metric of settings: what BGP says of it, and upstream's default.
+const normalPriority = 1024
+
+// elevate takes back a metric that would not have routes preferred to those of other hosts.
+func (e *Effective) elevate() {
+	r := &e.Settings.Routes
+	for f, family := range [2]string{"ipv4", "ipv6"} {
+		normal := cmp.Or(r.Metric[f], normalPriority)
+		if r.Elevated[f] < normal {
+			continue
+		}
+		name := family + "ElevatedRoutePriority"
+		from := e.Values[slices.IndexFunc(e.Values, func(v Value) bool { return v.Param.Name == name })].From
+		e.Problems = append(e.Problems, Problem{from, name, fmt.Sprintf(
+			"is %d, which is no better than %sNormalRoutePriority, %d: want a lower number; until then a virtual machine that comes from another host is not preferred here", r.Elevated[f], family, normal)})
+		r.Elevated[f] = 0
+	}
+}

@@ -23,7 +23,7 @@ func (f *jointOutcomes) add(d *drive, outcomes []intent.Outcome) {
 	for _, o := range outcomes {
 		f.changed[o.Key] = true
 		switch {
-		case o.Err == nil && o.Reason == "" && o.Chains == "":
+		case o.Err == nil && o.Reason == "" && o.Chains == "" && o.Note == "":
 			delete(f.bad[o.Key], d)
 			if len(f.bad[o.Key]) == 0 {
 				delete(f.bad, o.Key)
@@ -49,14 +49,14 @@ func (f *jointOutcomes) take(untried func(intent.Key) string) []intent.Outcome {
 	var out []intent.Outcome
 	again := map[intent.Key]bool{}
 	for k := range f.changed {
-		joint, chains := intent.Outcome{Key: k}, ""
+		joint, chains, note := intent.Outcome{Key: k}, "", ""
 		for _, o := range f.bad[k] {
-			chains = cmp.Or(o.Chains, chains)
+			chains, note = cmp.Or(o.Chains, chains), cmp.Or(o.Note, note)
 			if joint.Err == nil && (o.Err != nil || joint.Reason == "") {
 				joint = o
 			}
 		}
-		joint.Chains = chains
+		joint.Chains, joint.Note = chains, note
 		if joint.Err == nil && joint.Reason == "" {
 			if joint.Reason = untried(k); joint.Reason != "" {
 				again[k] = true

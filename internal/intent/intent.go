@@ -38,6 +38,7 @@ type Outcome struct {
 	Err    error  // nil: it is in force
 	Final  bool   // of an Err: trying again does not help until intents change
 	Reason string // why it carries no traffic although Err is nil, such as "interface is absent"
+	Note   string // what else there is to say of one that is in force, for people
 	// Chains is why an endpoint's policy is asked rule by rule although the settings want it to be look-ups; empty: it is not so.
 	Chains string
 }
@@ -287,12 +288,23 @@ const (
 	RouteEncrypted                  // to addresses of another host, by WireGuard alone: without a peer of that host they are unreachable
 )
 
+// Move is whether a virtual machine is about to move to another host, of which both have an endpoint with its addresses.
+type Move uint8
+
+// Moves.
+const (
+	Stays Move = iota // it does not move
+	Comes             // it is still on the other host, until it is seen here
+	Goes              // it is here, until it is seen on the other host
+)
+
 // Route is a route of the agent's, in the main table, or of a RouteEncrypted in one of its own that is asked before.
 type Route struct {
 	Dst  netip.Prefix
 	Kind RouteKind
 	Link string // interface of a RouteLink, device of a RouteTunnel
 	MAC  string // of the endpoint, for a permanent neighbour; empty: the kernel resolves it
+	Move Move   // of a RouteLink: of the machine that it leads to
 	Node string // of a route to another host
 	// Via is the next hop: of a RouteDirect, the other host's own address; of a RouteTunnel, [TunnelPeer].Hop, and if it is
 	// not valid there is no tunnel between the two, so that the destination is unreachable.
@@ -352,7 +364,11 @@ type RouteSettings struct {
 	KeepExternal bool          // routes of others through workloads' interfaces stay
 	Source       [2]netip.Addr // from which the host sends to workloads, of IPv4 and of IPv6; the zero value: the kernel's choice
 	Metric       [2]int        // zero: the kernel's default
-	Protocol     int           // zero: the agent's own
+	// Elevated are metrics of routes to a machine that has come from another host, better than those of others to it, for Settle after
+	// the move is over, too; zero: there is none that is better, and Metric stands for it.
+	Elevated [2]int
+	Settle   time.Duration
+	Protocol int // zero: the agent's own
 }
 
 // MetadataService is the address at which virtual machines ask about themselves.

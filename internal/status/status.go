@@ -46,6 +46,8 @@ type Endpoint struct {
 	Reason string `json:"reason,omitempty"`
 	// Chains is why its policy is asked rule by rule although the settings want it to be look-ups; empty: it is not so.
 	Chains string `json:"chains,omitempty"`
+	// Note is what else there is to say while it is up: that its virtual machine comes from another host.
+	Note string `json:"note,omitempty"`
 }
 
 // States of an endpoint.

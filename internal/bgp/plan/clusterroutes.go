@@ -45,6 +45,12 @@ func (d *planner) agentSettings() {
 		}
 	}
 	d.contradiction(settings.Settings.Routes, from["programClusterRoutes"])
+	for f, name := range []string{"ipv4ElevatedRoutePriority", "ipv6ElevatedRoutePriority"} {
+		if metric, normal := settings.Settings.Routes.Elevated[f], d.plan.NormalPriority(f == 0); metric >= int(normal) {
+			d.plan.Problems = append(d.plan.Problems, fmt.Sprintf(
+				"%s %s %d is no better than BGP's normal priority, %d: packets to a virtual machine that comes from another host go there until its route is gone", from[name], name, metric, normal))
+		}
+	}
 	for f, name := range []string{"ipv4NormalRoutePriority", "ipv6NormalRoutePriority"} {
 		metric, normal := settings.Settings.Routes.Metric[f], d.plan.NormalPriority(f == 0)
 		if metric > int(normal) {

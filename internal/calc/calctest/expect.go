@@ -53,6 +53,7 @@ type expected struct {
 	blocks         []expectedBlock
 	asks           []floatingAsk
 	owned          []netip.Addr // workloads' own addresses
+	migrations     []*api.LiveMigration
 }
 
 // source is whatever has labels and addresses.
@@ -68,6 +69,7 @@ type expectedLocal struct {
 	source
 	profiles []string
 	limits   *api.QoSControls
+	named    [4]string // by a LiveMigration: host, orchestrator, workload, endpoint
 }
 
 // first reads what others refer to.
@@ -85,6 +87,11 @@ func (x *expected) first(s api.Stored) {
 		x.pools = append(x.pools, r)
 	case *api.FelixConfiguration:
 		x.felix[s.Ref.Name] = r.Spec
+	case *api.LiveMigration:
+		if s.Closed == "" {
+			r.Metadata.Namespace = s.Ref.Namespace
+			x.migrations = append(x.migrations, r)
+		}
 	case *api.KubernetesEndpointSlice:
 		x.slices = append(x.slices, r)
 	case *api.NetworkPolicy, *api.GlobalNetworkPolicy:
@@ -119,13 +126,13 @@ func (x *expected) second(s api.Stored) {
 		}
 		if r.Spec.Node == x.node {
 			closed := s.Closed != "" || len(src.nets) == 0
-			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, false, closed, src, r.Spec.Profiles, r.Spec.QoSControls})
+			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, false, closed, src, r.Spec.Profiles, r.Spec.QoSControls, x.calledBy(s.Ref.Namespace, r.Spec)})
 		}
 	case *api.HostEndpoint:
 		src := source{x.inherit(r.Metadata.Labels, r.Spec.Profiles), netsOf(r.Spec.ExpectedIPs), r.Spec.Ports}
 		x.sources = append(x.sources, src)
 		if r.Spec.Node == x.node {
-			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", true, s.Closed != "", src, r.Spec.Profiles, &api.QoSControls{DSCP: api.DSCP(r.Metadata.Annotations[api.AnnotationDSCP])}})
+			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", true, s.Closed != "", src, r.Spec.Profiles, &api.QoSControls{DSCP: api.DSCP(r.Metadata.Annotations[api.AnnotationDSCP])}, [4]string{}})
 		}
 	case *api.NetworkSet:
 		labels := x.inherit(r.Metadata.Labels, []string{"kns." + s.Ref.Namespace})
@@ -213,11 +220,11 @@ func (x *expected) lines() []string {
 			continue
 		}
 		for _, n := range l.nets {
-			routes[netip.PrefixFrom(n.Addr(), n.Addr().BitLen())] = "dev " + l.link + " mac " + l.mac
+			routes[netip.PrefixFrom(n.Addr(), n.Addr().BitLen())] = "dev " + l.link + " mac " + l.mac + x.moves(l)
 		}
 		for _, a := range x.floatingOf(l.key) {
 			external := netip.MustParseAddr(a.external)
-			routes[netip.PrefixFrom(external, external.BitLen())] = "dev " + l.link + " mac "
+			routes[netip.PrefixFrom(external, external.BitLen())] = "dev " + l.link + " mac " + x.moves(l)
 		}
 	}
 	for dst, to := range routes {

@@ -40,6 +40,7 @@ func (w *Cluster) allSlots() []slot {
 		for _, name := range []string{"svc1-a", "svc1-b", "svc2-a"} {
 			add(0.85, "kubernetesendpointslices", ns, name, func() object { return w.endpointSlice(ns, name) })
 		}
+		add(0.5, "livemigrations", ns, "move", func() object { return w.migration(ns, "move") })
 		add(0.4, "stagedkubernetesnetworkpolicies", ns, "kube", func() object { return w.stagedKubernetes(ns, "kube") })
 		add(0.3, "networkpolicies", ns, "knp.default.kube", func() object { return w.policy(api.KindNetworkPolicy, ns, "knp.default.kube") })
 		add(0.3, "stagednetworkpolicies", ns, "staged", func() object { return w.staged(api.KindStagedNetworkPolicy, ns, "staged") })

@@ -24,9 +24,10 @@ type report struct {
 	Status   string `json:"status"`
 	Reason   string `json:"reason"`
 	Chains   string `json:"chains,omitempty"` // why its policy is asked rule by rule
+	Note     string `json:"note,omitempty"`   // that its virtual machine comes from another host
 }
 
-// reported are the endpoints on the way that are not up, or are asked rule by rule, as their nodes last wrote it to the datastore.
+// reported are the endpoints on the way that are not up, are asked rule by rule, or move, as their nodes last wrote it to the datastore.
 func reported(us []api.Update, answers []world.Answer) (out []report) {
 	stored := status.States(us)
 	for _, h := range hopsOf(answers) {
@@ -38,8 +39,8 @@ func reported(us []api.Update, answers []world.Answer) (out []report) {
 		key, _ := status.EndpointKey(h.Node, id)
 		var is status.Endpoint
 		r := report{Resource: resource, Node: h.Node}
-		if json.Unmarshal(stored[key], &is) == nil && is.Status != "" && (is.Status != status.Up || is.Chains != "") {
-			r.Status, r.Reason, r.Chains = is.Status, is.Reason, is.Chains
+		if json.Unmarshal(stored[key], &is) == nil && is.Status != "" && (is.Status != status.Up || is.Chains != "" || is.Note != "") {
+			r.Status, r.Reason, r.Chains, r.Note = is.Status, is.Reason, is.Chains, is.Note
 			if !slices.Contains(out, r) {
 				out = append(out, r)
 			}
@@ -112,7 +113,7 @@ func hopsOf(answers []world.Answer) (hops []world.Hop) {
 // reportsText says what nodes report. It is apart from the answer, which is of the resources.
 func reportsText(rs []report) string {
 	var b strings.Builder
-	var down, slow []string
+	var down, slow, come []string
 	for _, r := range rs {
 		if r.Status != status.Up {
 			down = append(down, fmt.Sprintf("%s on %s: %s: %s", r.Resource, r.Node, r.Status, r.Reason))
@@ -120,8 +121,12 @@ func reportsText(rs []report) string {
 		if r.Chains != "" {
 			slow = append(slow, fmt.Sprintf("%s on %s: %s", r.Resource, r.Node, r.Chains))
 		}
+		if r.Note != "" {
+			come = append(come, fmt.Sprintf("%s on %s: %s", r.Resource, r.Node, r.Note))
+		}
 	}
 	section(&b, terminal.Warn.Render("Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says"), down)
 	section(&b, byChains, slow)
+	section(&b, "Live migrations (docs/live-migration.md)", come)
 	return b.String()
 }

@@ -116,7 +116,8 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	if r.MTU != nil {
 		section(w, "Packets may be too large (docs/mtu.md)", shortened(r.MTU.Problems, wide))
 	}
-	section(w, byChains, slow(r, wide))
+	section(w, byChains, remarks(r, wide, func(e agent.EndpointReport) string { return e.Chains }))
+	section(w, "Live migrations (docs/live-migration.md)", remarks(r, wide, func(e agent.EndpointReport) string { return e.Note }))
 	section(w, "Left by an upstream agent, and still at work ("+doctor.FixLeftovers+")", r.Leftovers)
 	printFound(w, r, wide, now)
 }
@@ -157,11 +158,11 @@ func printEndpoints(w io.Writer, r agent.Report, wide bool, now time.Time) {
 // byChains is what is said of workloads whose policy exceeds a limit of look-ups.
 const byChains = "Asked rule by rule, not by look-ups; the verdicts are the same (docs/compiled.md says what to do)"
 
-// slow are the endpoints that are asked rule by rule.
-func slow(r agent.Report, wide bool) (lines []string) {
+// remarks are the endpoints of which there is something to say.
+func remarks(r agent.Report, wide bool, of func(agent.EndpointReport) string) (lines []string) {
 	for _, e := range r.Endpoints {
-		if e.Chains != "" {
-			lines = append(lines, e.Name+": "+e.Chains)
+		if text := of(e); text != "" {
+			lines = append(lines, e.Name+": "+text)
 		}
 	}
 	return shortened(lines, wide)

@@ -46,6 +46,7 @@ func (t *Table) Differences(ctx context.Context) ([]string, error) {
 	if err := t.Resync(ctx); err != nil {
 		return nil, err
 	}
+	t.advance()
 	if t.settings.Off {
 		return nil, nil
 	}

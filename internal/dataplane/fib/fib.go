@@ -39,6 +39,7 @@ type Table struct {
 	byLink  map[string]map[netip.Prefix]bool // of RouteLink
 	links   map[string]ifmon.Link
 	remote  remote
+	moves   moves
 
 	routes     *delta.Map[routeKey, rtnl.Route]
 	neighbours *delta.Map[neighbourKey, string] // value: the MAC
@@ -82,6 +83,7 @@ func New(h *rtnl.Handle) *Table {
 		intents: map[netip.Prefix]intent.Route{},
 		byLink:  map[string]map[netip.Prefix]bool{},
 		links:   map[string]ifmon.Link{},
+		moves:   newMoves(),
 		remote:  remote{link: map[netip.Prefix]string{}, by: map[string]map[netip.Prefix]bool{}},
 		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
 			return sameWay(want, is) && want.Source == is.Source && want.Protocol == is.Protocol
@@ -116,6 +118,7 @@ func (t *Table) Merge(b intent.Batch) {
 			continue
 		}
 		t.intents[r.Dst] = r
+		t.moves.look(r.Link, r.Move != intent.Stays)
 		if r.Kind == intent.RouteLink {
 			if t.byLink[r.Link] == nil {
 				t.byLink[r.Link] = map[netip.Prefix]bool{}
@@ -143,6 +146,7 @@ func (t *Table) forget(dst netip.Prefix) {
 	delete(t.intents, dst)
 	delete(t.failed, dst)
 	delete(t.late, dst)
+	t.moves.look(old.Link, false)
 	if set := t.byLink[old.Link]; set != nil {
 		delete(set, dst)
 		if len(set) == 0 {
@@ -167,6 +171,7 @@ func (t *Table) Links(changes []ifmon.Change) {
 		if same && was.Downs == c.Downs {
 			continue // an address, or another change that no route depends on
 		}
+		t.moves.look(c.Name, false)
 		if known { // the kernel dropped its routes and neighbours, without events for IPv4
 			t.unknown(was)
 			t.unblock(func(netip.Prefix) bool { return true }) // foreign routes, too
@@ -220,7 +225,7 @@ func (t *Table) resolve(dst netip.Prefix) {
 		return
 	}
 	l, ok := t.links[in.Link]
-	if !ok || !l.Up {
+	if !ok || !l.Up || t.awaited(in) {
 		return
 	}
 	r.Link, r.Source, r.Protocol = l.Index, t.settings.Source[family(dst)], int(t.protocol.Load())
@@ -251,6 +256,7 @@ func (t *Table) Retry() {
 		t.news[dst] = true
 	}
 	clear(t.failed)
+	t.listenAgain()
 }
 
 // Resync reads back our routes, and the permanent neighbours on our endpoints' interfaces.
@@ -316,6 +322,7 @@ func (t *Table) readRoutes() error {
 
 // Withdraw deletes unwanted routes and neighbours.
 func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
+	t.advance()
 	if !t.settings.Off {
 		_ = t.sweep(ctx) // what fails stays pending, and Apply returns the error
 	}
@@ -324,6 +331,7 @@ func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
 
 // Apply deletes and adds what is pending.
 func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	t.advance()
 	if t.settings.Off {
 		return t.othersDo(), nil
 	}
@@ -390,9 +398,13 @@ func (t *Table) outcomes() []intent.Outcome {
 		case !l.Up:
 			o = t.waits(o, dst, fmt.Sprintf("interface %s is down", name))
 		case o.Err != nil:
+		case t.awaited(in):
+			o.Note = t.expects(in.Link)
 		case t.held(in.Link):
 			o.Reason = "policy is not in force yet"
 			waiting[dst] = true
+		case in.Kind == intent.RouteLink:
+			o.Note = t.moves.note(in.Link)
 		}
 		out = append(out, o)
 	}

@@ -46,11 +46,22 @@ func family(p netip.Prefix) int {
 
 // metric is that of a route to a workload, as package rtnl shows it.
 func (t *Table) metric(dst netip.Prefix) int {
-	m := t.settings.Metric[family(dst)]
-	if m == kernel.RouteMetricDefault6 && dst.Addr().Is6() {
+	in, m := t.intents[dst], t.settings.Metric[family(dst)]
+	switch {
+	case t.moves.elevated(in.Link) && t.settings.Elevated[family(dst)] > 0:
+		m = t.settings.Elevated[family(dst)]
+	case in.Move == intent.Goes && m == 0: // what BGP says of it, so that the kernel here, too, prefers the elevated one of the other host
+		m = kernel.RouteMetricDefault6
+	}
+	return shown(m, dst)
+}
+
+// shown is a metric as package rtnl shows it.
+func shown(metric int, dst netip.Prefix) int {
+	if metric == kernel.RouteMetricDefault6 && dst.Addr().Is6() {
 		return 0
 	}
-	return m
+	return metric
 }
 
 // awaits reports whether a route that is not wanted any more stays for now: the same is wanted under another metric, or another to a host in its

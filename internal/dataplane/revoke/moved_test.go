@@ -43,6 +43,17 @@ func TestAWorkloadThatComesFromAnotherHostBringsNoFlowThatPolicyDenies(t *testin
 			b.Routes([]intent.Route{other, routeOf(goes+"/32", intent.RouteDirect)}, nil)
 			b.Routes(nil, single)
 		}, cut, 1},
+		{"a machine that comes, whose flows are its own", func(b *bench) {
+			comes := routeOf(goes+"/32", intent.RouteLink)
+			comes.Move = intent.Comes
+			b.Routes([]intent.Route{own, comes}, nil)
+		}, 0, 0},
+		{"a machine that came, and the next workload is another", func(b *bench) {
+			comes := routeOf(goes+"/32", intent.RouteLink)
+			comes.Move = intent.Comes
+			b.Routes([]intent.Route{own, comes}, nil)
+			b.Routes([]intent.Route{routeOf(goes+"/32", intent.RouteLink)}, nil)
+		}, cut, 1},
 		{"another address was lent", func(b *bench) {
 			b.Routes([]intent.Route{other, routeOf(stays+"/32", intent.RouteEncrypted)}, nil)
 			b.Routes(nil, single)

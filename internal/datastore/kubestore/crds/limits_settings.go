@@ -67,7 +67,7 @@ func limitFelix(n node) {
 		n.field(f).like(anyCase(words...) + `?`)
 	}
 	n.each(func(f node) { f.like(goDuration).longest(64) },
-		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive", "usageReportingInitialDelay", "usageReportingInterval")
+		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive", "liveMigrationRouteConvergenceTime", "usageReportingInitialDelay", "usageReportingInterval")
 	const names = interfaceName + `(,` + interfaceName + `)*`
 	n.field("interfacePrefix").like(group(names) + `?`)
 	n.field("iptablesNATOutgoingInterfaceFilter").like(group(names) + `?\+?`)
@@ -86,7 +86,7 @@ func limitFelix(n node) {
 	n.field("deviceRouteSourceAddressIPv6").formats("ipv6").orEmpty()
 	n.field("externalNodesList").items().formats("ipv4", "ipv6", "cidr")
 	n.field("programClusterRoutes").like(anyCase(api.EnabledIPIPOnly, api.Enabled, api.Disabled, api.EnabledNoEncapOnly) + `?`)
-	n.each(func(f node) { f.within(1, api.MaxRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
+	n.each(func(f node) { f.within(1, api.MaxRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority", "ipv4ElevatedRoutePriority", "ipv6ElevatedRoutePriority")
 	n.field("vxlanPort").within(1, 65535)
 	n.field("vxlanVNI").within(1, 1<<24-1)
 	n.each(func(f node) { f.within(1, 65535) }, "wireguardListeningPort", "wireguardListeningPortV6")

@@ -13,12 +13,11 @@
 package dataplanepb
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -236,6 +235,55 @@ func (Route_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{25, 0}
 }
 
+type Route_Move int32
+
+const (
+	Route_STAYS Route_Move = 0
+	Route_COMES Route_Move = 1 // a virtual machine that is on another host: no route, until it announces itself by its interface (ARP, RARP), and then an elevated one
+	Route_GOES  Route_Move = 2 // one that is about to go to another host
+)
+
+// Enum value maps for Route_Move.
+var (
+	Route_Move_name = map[int32]string{
+		0: "STAYS",
+		1: "COMES",
+		2: "GOES",
+	}
+	Route_Move_value = map[string]int32{
+		"STAYS": 0,
+		"COMES": 1,
+		"GOES":  2,
+	}
+)
+
+func (x Route_Move) Enum() *Route_Move {
+	p := new(Route_Move)
+	*p = x
+	return p
+}
+
+func (x Route_Move) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Route_Move) Descriptor() protoreflect.EnumDescriptor {
+	return file_dataplane_proto_enumTypes[4].Descriptor()
+}
+
+func (Route_Move) Type() protoreflect.EnumType {
+	return &file_dataplane_proto_enumTypes[4]
+}
+
+func (x Route_Move) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Route_Move.Descriptor instead.
+func (Route_Move) EnumDescriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{25, 1}
+}
+
 type HostSettings_ToHost int32
 
 const (
@@ -269,11 +317,11 @@ func (x HostSettings_ToHost) String() string {
 }
 
 func (HostSettings_ToHost) Descriptor() protoreflect.EnumDescriptor {
-	return file_dataplane_proto_enumTypes[4].Descriptor()
+	return file_dataplane_proto_enumTypes[5].Descriptor()
 }
 
 func (HostSettings_ToHost) Type() protoreflect.EnumType {
-	return &file_dataplane_proto_enumTypes[4]
+	return &file_dataplane_proto_enumTypes[5]
 }
 
 func (x HostSettings_ToHost) Number() protoreflect.EnumNumber {
@@ -836,6 +884,7 @@ type Outcome struct {
 	Error         string                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`   // why it is not in force; the agent sends it again after a while
 	Final         bool                   `protobuf:"varint,3,opt,name=final,proto3" json:"final,omitempty"`  // with error: to send it again does not help until it changes
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // why it carries no traffic although it is in force: "interface is absent"
+	Note          string                 `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`     // what else there is to say of one that is in force
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -894,6 +943,13 @@ func (x *Outcome) GetFinal() bool {
 func (x *Outcome) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *Outcome) GetNote() string {
+	if x != nil {
+		return x.Note
 	}
 	return ""
 }
@@ -2298,7 +2354,8 @@ type Route struct {
 	Link          string                 `protobuf:"bytes,3,opt,name=link,proto3" json:"link,omitempty"`
 	Mac           string                 `protobuf:"bytes,4,opt,name=mac,proto3" json:"mac,omitempty"`
 	Node          string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
-	Via           string                 `protobuf:"bytes,6,opt,name=via,proto3" json:"via,omitempty"` // of TUNNEL: empty, and the destination is unreachable
+	Via           string                 `protobuf:"bytes,6,opt,name=via,proto3" json:"via,omitempty"`                                       // of TUNNEL: empty, and the destination is unreachable
+	Move          Route_Move             `protobuf:"varint,7,opt,name=move,proto3,enum=twill.dataplane.v1.Route_Move" json:"move,omitempty"` // of LINK
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2373,6 +2430,13 @@ func (x *Route) GetVia() string {
 		return x.Via
 	}
 	return ""
+}
+
+func (x *Route) GetMove() Route_Move {
+	if x != nil {
+		return x.Move
+	}
+	return Route_STAYS
 }
 
 type PeerID struct {
@@ -3370,6 +3434,8 @@ type RouteSettings struct {
 	Source        []string               `protobuf:"bytes,3,rep,name=source,proto3" json:"source,omitempty"`
 	Metric        []uint32               `protobuf:"varint,4,rep,packed,name=metric,proto3" json:"metric,omitempty"`
 	Protocol      uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Elevated      []uint32               `protobuf:"varint,6,rep,packed,name=elevated,proto3" json:"elevated,omitempty"` // metrics of routes to virtual machines that have come; 0: none is better
+	Settle        uint64                 `protobuf:"varint,7,opt,name=settle,proto3" json:"settle,omitempty"`            // milliseconds for which they stay after the move
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3439,6 +3505,20 @@ func (x *RouteSettings) GetProtocol() uint32 {
 	return 0
 }
 
+func (x *RouteSettings) GetElevated() []uint32 {
+	if x != nil {
+		return x.Elevated
+	}
+	return nil
+}
+
+func (x *RouteSettings) GetSettle() uint64 {
+	if x != nil {
+		return x.Settle
+	}
+	return 0
+}
+
 var File_dataplane_proto protoreflect.FileDescriptor
 
 const file_dataplane_proto_rawDesc = "" +
@@ -3478,12 +3558,13 @@ const file_dataplane_proto_rawDesc = "" +
 	"\tCommitted\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x127\n" +
-	"\boutcomes\x18\x03 \x03(\v2\x1b.twill.dataplane.v1.OutcomeR\boutcomes\"x\n" +
+	"\boutcomes\x18\x03 \x03(\v2\x1b.twill.dataplane.v1.OutcomeR\boutcomes\"\x8c\x01\n" +
 	"\aOutcome\x12)\n" +
 	"\x03key\x18\x01 \x01(\v2\x17.twill.dataplane.v1.KeyR\x03key\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\tR\x05error\x12\x14\n" +
 	"\x05final\x18\x03 \x01(\bR\x05final\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x88\x02\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note\"\x88\x02\n" +
 	"\x03Key\x12\x17\n" +
 	"\x06ip_set\x18\x01 \x01(\tH\x00R\x05ipSet\x126\n" +
 	"\x06policy\x18\x02 \x01(\v2\x1c.twill.dataplane.v1.PolicyIDH\x00R\x06policy\x12<\n" +
@@ -3596,14 +3677,15 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\adefault\x18\x02 \x01(\x0e2\x1a.twill.dataplane.v1.ActionR\adefault\x126\n" +
 	"\aingress\x18\x03 \x03(\v2\x1c.twill.dataplane.v1.PolicyIDR\aingress\x124\n" +
-	"\x06egress\x18\x04 \x03(\v2\x1c.twill.dataplane.v1.PolicyIDR\x06egress\"\xf1\x01\n" +
+	"\x06egress\x18\x04 \x03(\v2\x1c.twill.dataplane.v1.PolicyIDR\x06egress\"\xcd\x02\n" +
 	"\x05Route\x12 \n" +
 	"\vdestination\x18\x01 \x01(\tR\vdestination\x122\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1e.twill.dataplane.v1.Route.KindR\x04kind\x12\x12\n" +
 	"\x04link\x18\x03 \x01(\tR\x04link\x12\x10\n" +
 	"\x03mac\x18\x04 \x01(\tR\x03mac\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x10\n" +
-	"\x03via\x18\x06 \x01(\tR\x03via\"F\n" +
+	"\x03via\x18\x06 \x01(\tR\x03via\x122\n" +
+	"\x04move\x18\a \x01(\x0e2\x1e.twill.dataplane.v1.Route.MoveR\x04move\"F\n" +
 	"\x04Kind\x12\b\n" +
 	"\x04LINK\x10\x00\x12\r\n" +
 	"\tBLACKHOLE\x10\x01\x12\n" +
@@ -3611,7 +3693,11 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06TUNNEL\x10\x02\x12\n" +
 	"\n" +
 	"\x06DIRECT\x10\x03\x12\r\n" +
-	"\tENCRYPTED\x10\x04\"P\n" +
+	"\tENCRYPTED\x10\x04\"&\n" +
+	"\x04Move\x12\t\n" +
+	"\x05STAYS\x10\x00\x12\t\n" +
+	"\x05COMES\x10\x01\x12\b\n" +
+	"\x04GOES\x10\x02\"P\n" +
 	"\x06PeerID\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x122\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1e.twill.dataplane.v1.TunnelKindR\x04kind\"\xa6\x01\n" +
@@ -3705,13 +3791,15 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x05links\x18\x01 \x01(\tR\x05links\x12\x10\n" +
 	"\x03own\x18\x02 \x03(\tR\x03own\x12\x18\n" +
 	"\atunnels\x18\x03 \x03(\rR\atunnels\x12\x16\n" +
-	"\x06wanted\x18\x04 \x03(\bR\x06wanted\"\x92\x01\n" +
+	"\x06wanted\x18\x04 \x03(\bR\x06wanted\"\xc6\x01\n" +
 	"\rRouteSettings\x12\x10\n" +
 	"\x03off\x18\x01 \x01(\bR\x03off\x12#\n" +
 	"\rkeep_external\x18\x02 \x01(\bR\fkeepExternal\x12\x16\n" +
 	"\x06source\x18\x03 \x03(\tR\x06source\x12\x16\n" +
 	"\x06metric\x18\x04 \x03(\rR\x06metric\x12\x1a\n" +
-	"\bprotocol\x18\x05 \x01(\rR\bprotocol*0\n" +
+	"\bprotocol\x18\x05 \x01(\rR\bprotocol\x12\x1a\n" +
+	"\belevated\x18\x06 \x03(\rR\belevated\x12\x16\n" +
+	"\x06settle\x18\a \x01(\x04R\x06settle*0\n" +
 	"\x06Action\x12\b\n" +
 	"\x04DENY\x10\x00\x12\t\n" +
 	"\x05ALLOW\x10\x01\x12\b\n" +
@@ -3741,127 +3829,129 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_dataplane_proto_goTypes = []any{
 	(Action)(0),               // 0: twill.dataplane.v1.Action
 	(TunnelKind)(0),           // 1: twill.dataplane.v1.TunnelKind
 	(IPSet_Kind)(0),           // 2: twill.dataplane.v1.IPSet.Kind
 	(Route_Kind)(0),           // 3: twill.dataplane.v1.Route.Kind
-	(HostSettings_ToHost)(0),  // 4: twill.dataplane.v1.HostSettings.ToHost
-	(*ToDriver)(nil),          // 5: twill.dataplane.v1.ToDriver
-	(*FromDriver)(nil),        // 6: twill.dataplane.v1.FromDriver
-	(*Hello)(nil),             // 7: twill.dataplane.v1.Hello
-	(*Welcome)(nil),           // 8: twill.dataplane.v1.Welcome
-	(*Commit)(nil),            // 9: twill.dataplane.v1.Commit
-	(*Committed)(nil),         // 10: twill.dataplane.v1.Committed
-	(*Outcome)(nil),           // 11: twill.dataplane.v1.Outcome
-	(*Key)(nil),               // 12: twill.dataplane.v1.Key
-	(*IPSet)(nil),             // 13: twill.dataplane.v1.IPSet
-	(*Member)(nil),            // 14: twill.dataplane.v1.Member
-	(*MembersChange)(nil),     // 15: twill.dataplane.v1.MembersChange
-	(*PolicyID)(nil),          // 16: twill.dataplane.v1.PolicyID
-	(*Policy)(nil),            // 17: twill.dataplane.v1.Policy
-	(*Rule)(nil),              // 18: twill.dataplane.v1.Rule
-	(*ICMP)(nil),              // 19: twill.dataplane.v1.ICMP
-	(*Peer)(nil),              // 20: twill.dataplane.v1.Peer
-	(*PortRange)(nil),         // 21: twill.dataplane.v1.PortRange
-	(*EndpointID)(nil),        // 22: twill.dataplane.v1.EndpointID
-	(*Endpoint)(nil),          // 23: twill.dataplane.v1.Endpoint
-	(*NAT)(nil),               // 24: twill.dataplane.v1.NAT
-	(*QoS)(nil),               // 25: twill.dataplane.v1.QoS
-	(*Limits)(nil),            // 26: twill.dataplane.v1.Limits
-	(*Bandwidth)(nil),         // 27: twill.dataplane.v1.Bandwidth
-	(*Stages)(nil),            // 28: twill.dataplane.v1.Stages
-	(*Tier)(nil),              // 29: twill.dataplane.v1.Tier
-	(*Route)(nil),             // 30: twill.dataplane.v1.Route
-	(*PeerID)(nil),            // 31: twill.dataplane.v1.PeerID
-	(*TunnelPeer)(nil),        // 32: twill.dataplane.v1.TunnelPeer
-	(*HostSettings)(nil),      // 33: twill.dataplane.v1.HostSettings
-	(*IPTablesSettings)(nil),  // 34: twill.dataplane.v1.IPTablesSettings
-	(*KernelSettings)(nil),    // 35: twill.dataplane.v1.KernelSettings
-	(*Failsafe)(nil),          // 36: twill.dataplane.v1.Failsafe
-	(*LogSettings)(nil),       // 37: twill.dataplane.v1.LogSettings
-	(*NATOutgoing)(nil),       // 38: twill.dataplane.v1.NATOutgoing
-	(*Tunnel)(nil),            // 39: twill.dataplane.v1.Tunnel
-	(*VXLANSettings)(nil),     // 40: twill.dataplane.v1.VXLANSettings
-	(*WireGuardSettings)(nil), // 41: twill.dataplane.v1.WireGuardSettings
-	(*MTUSettings)(nil),       // 42: twill.dataplane.v1.MTUSettings
-	(*RouteSettings)(nil),     // 43: twill.dataplane.v1.RouteSettings
+	(Route_Move)(0),           // 4: twill.dataplane.v1.Route.Move
+	(HostSettings_ToHost)(0),  // 5: twill.dataplane.v1.HostSettings.ToHost
+	(*ToDriver)(nil),          // 6: twill.dataplane.v1.ToDriver
+	(*FromDriver)(nil),        // 7: twill.dataplane.v1.FromDriver
+	(*Hello)(nil),             // 8: twill.dataplane.v1.Hello
+	(*Welcome)(nil),           // 9: twill.dataplane.v1.Welcome
+	(*Commit)(nil),            // 10: twill.dataplane.v1.Commit
+	(*Committed)(nil),         // 11: twill.dataplane.v1.Committed
+	(*Outcome)(nil),           // 12: twill.dataplane.v1.Outcome
+	(*Key)(nil),               // 13: twill.dataplane.v1.Key
+	(*IPSet)(nil),             // 14: twill.dataplane.v1.IPSet
+	(*Member)(nil),            // 15: twill.dataplane.v1.Member
+	(*MembersChange)(nil),     // 16: twill.dataplane.v1.MembersChange
+	(*PolicyID)(nil),          // 17: twill.dataplane.v1.PolicyID
+	(*Policy)(nil),            // 18: twill.dataplane.v1.Policy
+	(*Rule)(nil),              // 19: twill.dataplane.v1.Rule
+	(*ICMP)(nil),              // 20: twill.dataplane.v1.ICMP
+	(*Peer)(nil),              // 21: twill.dataplane.v1.Peer
+	(*PortRange)(nil),         // 22: twill.dataplane.v1.PortRange
+	(*EndpointID)(nil),        // 23: twill.dataplane.v1.EndpointID
+	(*Endpoint)(nil),          // 24: twill.dataplane.v1.Endpoint
+	(*NAT)(nil),               // 25: twill.dataplane.v1.NAT
+	(*QoS)(nil),               // 26: twill.dataplane.v1.QoS
+	(*Limits)(nil),            // 27: twill.dataplane.v1.Limits
+	(*Bandwidth)(nil),         // 28: twill.dataplane.v1.Bandwidth
+	(*Stages)(nil),            // 29: twill.dataplane.v1.Stages
+	(*Tier)(nil),              // 30: twill.dataplane.v1.Tier
+	(*Route)(nil),             // 31: twill.dataplane.v1.Route
+	(*PeerID)(nil),            // 32: twill.dataplane.v1.PeerID
+	(*TunnelPeer)(nil),        // 33: twill.dataplane.v1.TunnelPeer
+	(*HostSettings)(nil),      // 34: twill.dataplane.v1.HostSettings
+	(*IPTablesSettings)(nil),  // 35: twill.dataplane.v1.IPTablesSettings
+	(*KernelSettings)(nil),    // 36: twill.dataplane.v1.KernelSettings
+	(*Failsafe)(nil),          // 37: twill.dataplane.v1.Failsafe
+	(*LogSettings)(nil),       // 38: twill.dataplane.v1.LogSettings
+	(*NATOutgoing)(nil),       // 39: twill.dataplane.v1.NATOutgoing
+	(*Tunnel)(nil),            // 40: twill.dataplane.v1.Tunnel
+	(*VXLANSettings)(nil),     // 41: twill.dataplane.v1.VXLANSettings
+	(*WireGuardSettings)(nil), // 42: twill.dataplane.v1.WireGuardSettings
+	(*MTUSettings)(nil),       // 43: twill.dataplane.v1.MTUSettings
+	(*RouteSettings)(nil),     // 44: twill.dataplane.v1.RouteSettings
 }
 var file_dataplane_proto_depIdxs = []int32{
-	7,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
-	13, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet
-	15, // 2: twill.dataplane.v1.ToDriver.members:type_name -> twill.dataplane.v1.MembersChange
-	17, // 3: twill.dataplane.v1.ToDriver.policy:type_name -> twill.dataplane.v1.Policy
-	23, // 4: twill.dataplane.v1.ToDriver.endpoint:type_name -> twill.dataplane.v1.Endpoint
-	30, // 5: twill.dataplane.v1.ToDriver.route:type_name -> twill.dataplane.v1.Route
-	32, // 6: twill.dataplane.v1.ToDriver.tunnel_peer:type_name -> twill.dataplane.v1.TunnelPeer
-	33, // 7: twill.dataplane.v1.ToDriver.host:type_name -> twill.dataplane.v1.HostSettings
-	12, // 8: twill.dataplane.v1.ToDriver.removed:type_name -> twill.dataplane.v1.Key
-	9,  // 9: twill.dataplane.v1.ToDriver.commit:type_name -> twill.dataplane.v1.Commit
-	8,  // 10: twill.dataplane.v1.FromDriver.welcome:type_name -> twill.dataplane.v1.Welcome
-	10, // 11: twill.dataplane.v1.FromDriver.committed:type_name -> twill.dataplane.v1.Committed
-	11, // 12: twill.dataplane.v1.FromDriver.changed:type_name -> twill.dataplane.v1.Outcome
-	11, // 13: twill.dataplane.v1.Committed.outcomes:type_name -> twill.dataplane.v1.Outcome
-	12, // 14: twill.dataplane.v1.Outcome.key:type_name -> twill.dataplane.v1.Key
-	16, // 15: twill.dataplane.v1.Key.policy:type_name -> twill.dataplane.v1.PolicyID
-	22, // 16: twill.dataplane.v1.Key.endpoint:type_name -> twill.dataplane.v1.EndpointID
-	31, // 17: twill.dataplane.v1.Key.tunnel_peer:type_name -> twill.dataplane.v1.PeerID
+	8,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
+	14, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet
+	16, // 2: twill.dataplane.v1.ToDriver.members:type_name -> twill.dataplane.v1.MembersChange
+	18, // 3: twill.dataplane.v1.ToDriver.policy:type_name -> twill.dataplane.v1.Policy
+	24, // 4: twill.dataplane.v1.ToDriver.endpoint:type_name -> twill.dataplane.v1.Endpoint
+	31, // 5: twill.dataplane.v1.ToDriver.route:type_name -> twill.dataplane.v1.Route
+	33, // 6: twill.dataplane.v1.ToDriver.tunnel_peer:type_name -> twill.dataplane.v1.TunnelPeer
+	34, // 7: twill.dataplane.v1.ToDriver.host:type_name -> twill.dataplane.v1.HostSettings
+	13, // 8: twill.dataplane.v1.ToDriver.removed:type_name -> twill.dataplane.v1.Key
+	10, // 9: twill.dataplane.v1.ToDriver.commit:type_name -> twill.dataplane.v1.Commit
+	9,  // 10: twill.dataplane.v1.FromDriver.welcome:type_name -> twill.dataplane.v1.Welcome
+	11, // 11: twill.dataplane.v1.FromDriver.committed:type_name -> twill.dataplane.v1.Committed
+	12, // 12: twill.dataplane.v1.FromDriver.changed:type_name -> twill.dataplane.v1.Outcome
+	12, // 13: twill.dataplane.v1.Committed.outcomes:type_name -> twill.dataplane.v1.Outcome
+	13, // 14: twill.dataplane.v1.Outcome.key:type_name -> twill.dataplane.v1.Key
+	17, // 15: twill.dataplane.v1.Key.policy:type_name -> twill.dataplane.v1.PolicyID
+	23, // 16: twill.dataplane.v1.Key.endpoint:type_name -> twill.dataplane.v1.EndpointID
+	32, // 17: twill.dataplane.v1.Key.tunnel_peer:type_name -> twill.dataplane.v1.PeerID
 	2,  // 18: twill.dataplane.v1.IPSet.kind:type_name -> twill.dataplane.v1.IPSet.Kind
-	14, // 19: twill.dataplane.v1.IPSet.members:type_name -> twill.dataplane.v1.Member
-	14, // 20: twill.dataplane.v1.MembersChange.added:type_name -> twill.dataplane.v1.Member
-	14, // 21: twill.dataplane.v1.MembersChange.removed:type_name -> twill.dataplane.v1.Member
-	16, // 22: twill.dataplane.v1.Policy.id:type_name -> twill.dataplane.v1.PolicyID
-	18, // 23: twill.dataplane.v1.Policy.ingress:type_name -> twill.dataplane.v1.Rule
-	18, // 24: twill.dataplane.v1.Policy.egress:type_name -> twill.dataplane.v1.Rule
+	15, // 19: twill.dataplane.v1.IPSet.members:type_name -> twill.dataplane.v1.Member
+	15, // 20: twill.dataplane.v1.MembersChange.added:type_name -> twill.dataplane.v1.Member
+	15, // 21: twill.dataplane.v1.MembersChange.removed:type_name -> twill.dataplane.v1.Member
+	17, // 22: twill.dataplane.v1.Policy.id:type_name -> twill.dataplane.v1.PolicyID
+	19, // 23: twill.dataplane.v1.Policy.ingress:type_name -> twill.dataplane.v1.Rule
+	19, // 24: twill.dataplane.v1.Policy.egress:type_name -> twill.dataplane.v1.Rule
 	0,  // 25: twill.dataplane.v1.Rule.action:type_name -> twill.dataplane.v1.Action
-	19, // 26: twill.dataplane.v1.Rule.icmp:type_name -> twill.dataplane.v1.ICMP
-	19, // 27: twill.dataplane.v1.Rule.not_icmp:type_name -> twill.dataplane.v1.ICMP
-	20, // 28: twill.dataplane.v1.Rule.source:type_name -> twill.dataplane.v1.Peer
-	20, // 29: twill.dataplane.v1.Rule.destination:type_name -> twill.dataplane.v1.Peer
-	21, // 30: twill.dataplane.v1.Peer.ports:type_name -> twill.dataplane.v1.PortRange
-	21, // 31: twill.dataplane.v1.Peer.not_ports:type_name -> twill.dataplane.v1.PortRange
-	22, // 32: twill.dataplane.v1.Endpoint.id:type_name -> twill.dataplane.v1.EndpointID
-	24, // 33: twill.dataplane.v1.Endpoint.nats:type_name -> twill.dataplane.v1.NAT
-	25, // 34: twill.dataplane.v1.Endpoint.qos:type_name -> twill.dataplane.v1.QoS
-	28, // 35: twill.dataplane.v1.Endpoint.stages:type_name -> twill.dataplane.v1.Stages
-	16, // 36: twill.dataplane.v1.Endpoint.profiles:type_name -> twill.dataplane.v1.PolicyID
-	28, // 37: twill.dataplane.v1.Endpoint.staged:type_name -> twill.dataplane.v1.Stages
-	26, // 38: twill.dataplane.v1.QoS.in:type_name -> twill.dataplane.v1.Limits
-	26, // 39: twill.dataplane.v1.QoS.out:type_name -> twill.dataplane.v1.Limits
-	27, // 40: twill.dataplane.v1.QoS.bandwidth_in:type_name -> twill.dataplane.v1.Bandwidth
-	27, // 41: twill.dataplane.v1.QoS.bandwidth_out:type_name -> twill.dataplane.v1.Bandwidth
-	29, // 42: twill.dataplane.v1.Stages.untracked:type_name -> twill.dataplane.v1.Tier
-	29, // 43: twill.dataplane.v1.Stages.pre_dnat:type_name -> twill.dataplane.v1.Tier
-	29, // 44: twill.dataplane.v1.Stages.normal:type_name -> twill.dataplane.v1.Tier
-	29, // 45: twill.dataplane.v1.Stages.forward:type_name -> twill.dataplane.v1.Tier
+	20, // 26: twill.dataplane.v1.Rule.icmp:type_name -> twill.dataplane.v1.ICMP
+	20, // 27: twill.dataplane.v1.Rule.not_icmp:type_name -> twill.dataplane.v1.ICMP
+	21, // 28: twill.dataplane.v1.Rule.source:type_name -> twill.dataplane.v1.Peer
+	21, // 29: twill.dataplane.v1.Rule.destination:type_name -> twill.dataplane.v1.Peer
+	22, // 30: twill.dataplane.v1.Peer.ports:type_name -> twill.dataplane.v1.PortRange
+	22, // 31: twill.dataplane.v1.Peer.not_ports:type_name -> twill.dataplane.v1.PortRange
+	23, // 32: twill.dataplane.v1.Endpoint.id:type_name -> twill.dataplane.v1.EndpointID
+	25, // 33: twill.dataplane.v1.Endpoint.nats:type_name -> twill.dataplane.v1.NAT
+	26, // 34: twill.dataplane.v1.Endpoint.qos:type_name -> twill.dataplane.v1.QoS
+	29, // 35: twill.dataplane.v1.Endpoint.stages:type_name -> twill.dataplane.v1.Stages
+	17, // 36: twill.dataplane.v1.Endpoint.profiles:type_name -> twill.dataplane.v1.PolicyID
+	29, // 37: twill.dataplane.v1.Endpoint.staged:type_name -> twill.dataplane.v1.Stages
+	27, // 38: twill.dataplane.v1.QoS.in:type_name -> twill.dataplane.v1.Limits
+	27, // 39: twill.dataplane.v1.QoS.out:type_name -> twill.dataplane.v1.Limits
+	28, // 40: twill.dataplane.v1.QoS.bandwidth_in:type_name -> twill.dataplane.v1.Bandwidth
+	28, // 41: twill.dataplane.v1.QoS.bandwidth_out:type_name -> twill.dataplane.v1.Bandwidth
+	30, // 42: twill.dataplane.v1.Stages.untracked:type_name -> twill.dataplane.v1.Tier
+	30, // 43: twill.dataplane.v1.Stages.pre_dnat:type_name -> twill.dataplane.v1.Tier
+	30, // 44: twill.dataplane.v1.Stages.normal:type_name -> twill.dataplane.v1.Tier
+	30, // 45: twill.dataplane.v1.Stages.forward:type_name -> twill.dataplane.v1.Tier
 	0,  // 46: twill.dataplane.v1.Tier.default:type_name -> twill.dataplane.v1.Action
-	16, // 47: twill.dataplane.v1.Tier.ingress:type_name -> twill.dataplane.v1.PolicyID
-	16, // 48: twill.dataplane.v1.Tier.egress:type_name -> twill.dataplane.v1.PolicyID
+	17, // 47: twill.dataplane.v1.Tier.ingress:type_name -> twill.dataplane.v1.PolicyID
+	17, // 48: twill.dataplane.v1.Tier.egress:type_name -> twill.dataplane.v1.PolicyID
 	3,  // 49: twill.dataplane.v1.Route.kind:type_name -> twill.dataplane.v1.Route.Kind
-	1,  // 50: twill.dataplane.v1.PeerID.kind:type_name -> twill.dataplane.v1.TunnelKind
-	1,  // 51: twill.dataplane.v1.TunnelPeer.kind:type_name -> twill.dataplane.v1.TunnelKind
-	4,  // 52: twill.dataplane.v1.HostSettings.endpoint_to_host:type_name -> twill.dataplane.v1.HostSettings.ToHost
-	36, // 53: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
-	36, // 54: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
-	37, // 55: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
-	38, // 56: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
-	39, // 57: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
-	40, // 58: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
-	41, // 59: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
-	42, // 60: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
-	43, // 61: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
-	35, // 62: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
-	34, // 63: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
-	21, // 64: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
-	5,  // 65: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
-	6,  // 66: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
-	66, // [66:67] is the sub-list for method output_type
-	65, // [65:66] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	4,  // 50: twill.dataplane.v1.Route.move:type_name -> twill.dataplane.v1.Route.Move
+	1,  // 51: twill.dataplane.v1.PeerID.kind:type_name -> twill.dataplane.v1.TunnelKind
+	1,  // 52: twill.dataplane.v1.TunnelPeer.kind:type_name -> twill.dataplane.v1.TunnelKind
+	5,  // 53: twill.dataplane.v1.HostSettings.endpoint_to_host:type_name -> twill.dataplane.v1.HostSettings.ToHost
+	37, // 54: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
+	37, // 55: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
+	38, // 56: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
+	39, // 57: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
+	40, // 58: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
+	41, // 59: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
+	42, // 60: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
+	43, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
+	44, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
+	36, // 63: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
+	35, // 64: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
+	22, // 65: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
+	6,  // 66: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
+	7,  // 67: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
+	67, // [67:68] is the sub-list for method output_type
+	66, // [66:67] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3900,7 +3990,7 @@ func file_dataplane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -38,15 +38,16 @@ func (d *planner) agentSettings() {
 	if p := settings.Settings.Routes.Protocol; p != api.RouteProtocol {
 		d.plan.AgentProtocol = p
 	}
-	from := map[string]string{}
+	from, given := map[string]string{}, map[string]bool{}
 	for _, v := range settings.Values {
+		given[v.Param.Name] = v.From != "default"
 		if from[v.Param.Name] = v.From; v.From == "default" {
 			from[v.Param.Name] = "FelixConfiguration, which does not set it,"
 		}
 	}
 	d.contradiction(settings.Settings.Routes, from["programClusterRoutes"])
 	for f, name := range []string{"ipv4ElevatedRoutePriority", "ipv6ElevatedRoutePriority"} {
-		if metric, normal := settings.Settings.Routes.Elevated[f], d.plan.NormalPriority(f == 0); metric >= int(normal) {
+		if metric, normal := settings.Settings.Routes.Elevated[f], d.plan.NormalPriority(f == 0); given[name] && metric >= int(normal) {
 			d.plan.Problems = append(d.plan.Problems, fmt.Sprintf(
 				"%s %s %d is no better than BGP's normal priority, %d: packets to a virtual machine that comes from another host go there until its route is gone", from[name], name, metric, normal))
 		}

@@ -157,7 +157,10 @@ func (r *reading) route(x *pb.Route) intent.Route {
 	if _, known := pb.Route_Kind_name[int32(x.GetKind())]; !known || x.GetDestination() == "" {
 		r.wrong("route", x)
 	}
-	return intent.Route{Dst: r.prefix(x.GetDestination()), Kind: intent.RouteKind(x.GetKind()), Link: x.GetLink(), MAC: x.GetMac(), Node: x.GetNode(), Via: r.addr(x.GetVia())}
+	if _, known := pb.Route_Move_name[int32(x.GetMove())]; !known {
+		r.wrong("move", x.GetMove())
+	}
+	return intent.Route{Dst: r.prefix(x.GetDestination()), Kind: intent.RouteKind(x.GetKind()), Move: intent.Move(x.GetMove()), Link: x.GetLink(), MAC: x.GetMac(), Node: x.GetNode(), Via: r.addr(x.GetVia())}
 }
 
 func (r *reading) tunnelKind(k pb.TunnelKind) intent.TunnelKind {
@@ -229,6 +232,8 @@ func (r *reading) rest(out *intent.HostSettings, h *pb.HostSettings) {
 	list(r, "tunnels", out.MTU.Wanted[:], m.GetWanted(), same)
 	out.Routes = intent.RouteSettings{Off: x.GetOff(), KeepExternal: x.GetKeepExternal(), Protocol: int(x.GetProtocol())}
 	list(r, "families", out.Routes.Source[:], x.GetSource(), r.addr)
+	out.Routes.Settle = every(x.GetSettle())
+	list(r, "families", out.Routes.Elevated[:], x.GetElevated(), func(n uint32) int { return int(n) })
 	list(r, "families", out.Routes.Metric[:], x.GetMetric(), func(n uint32) int { return int(n) })
 }
 

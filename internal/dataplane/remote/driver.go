@@ -231,7 +231,7 @@ func (d *Driver) outcomes(list []*pb.Outcome) (out []intent.Outcome) {
 		if !d.state.Has(k) {
 			continue
 		}
-		x := intent.Outcome{Key: k, Final: o.GetFinal(), Reason: o.GetReason()}
+		x := intent.Outcome{Key: k, Final: o.GetFinal(), Reason: o.GetReason(), Note: o.GetNote()}
 		if o.GetError() != "" {
 			x.Err = errors.New(o.GetError())
 		}

@@ -150,7 +150,7 @@ func encodeTier(t intent.Tier) *pb.Tier {
 }
 
 func encodeRoute(r intent.Route) *pb.Route {
-	return &pb.Route{Destination: text(r.Dst), Kind: pb.Route_Kind(r.Kind), Link: r.Link, Mac: r.MAC, Node: r.Node, Via: text(r.Via)}
+	return &pb.Route{Destination: text(r.Dst), Kind: pb.Route_Kind(r.Kind), Move: pb.Route_Move(r.Move), Link: r.Link, Mac: r.MAC, Node: r.Node, Via: text(r.Via)}
 }
 
 func encodeTunnelPeer(p intent.TunnelPeer) *pb.TunnelPeer {
@@ -183,6 +183,7 @@ func encodeHost(h intent.HostSettings) *pb.HostSettings {
 		Iptables: &pb.IPTablesSettings{Append: h.IPTables.Append, FilterReturn: h.IPTables.FilterReturn, MangleReturn: h.IPTables.MangleReturn, Reject: h.IPTables.Reject},
 		Routes: &pb.RouteSettings{
 			Off: r.Off, KeepExternal: r.KeepExternal, Source: each(r.Source[:], text[netip.Addr]), Metric: each(r.Metric[:], number[int]), Protocol: uint32(r.Protocol),
+			Elevated: each(r.Elevated[:], number[int]), Settle: uint64(r.Settle.Milliseconds()),
 		},
 	}
 }

@@ -117,6 +117,8 @@ func (f filler) special(v reflect.Value) (any, bool) {
 		return intent.EndpointKind(f.IntN(2)), true
 	case intent.RouteKind:
 		return intent.RouteKind(f.IntN(5)), true
+	case intent.Move:
+		return intent.Move(f.IntN(3)), true
 	case intent.TunnelKind:
 		return intent.TunnelKind(f.IntN(int(intent.TunnelKinds))), true
 	case intent.ToHost:

@@ -166,7 +166,7 @@ func run(ctx context.Context, stream pb.Dataplane_ProgramServer, session Session
 }
 
 func encodeOutcome(o intent.Outcome) *pb.Outcome {
-	x := &pb.Outcome{Key: encodeKey(o.Key), Final: o.Final, Reason: o.Reason}
+	x := &pb.Outcome{Key: encodeKey(o.Key), Final: o.Final, Reason: o.Reason, Note: o.Note}
 	if o.Err != nil {
 		x.Error = o.Err.Error()
 	}

@@ -202,7 +202,7 @@ var proofs = []proof{
 	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "WorkloadEndpointSpec", "allowSpoofedSourcePrefixes"},
 	{"fib.TestRoutesReturnAfterLinkFlap, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadEndpointSpec", "mac"},
 	{"", "WorkloadEndpointSpec", "ipv4Gateway ipv6Gateway"},
-	{"api.TestLiveMigrationsAreValidated, calc.TestIntentsAreWhatTheResourcesSay", "LiveMigrationTarget", "selector"},
+	{"api.TestLiveMigrationsAreValidated, calc.TestWhichMachinesComeAndWhichGo", "LiveMigrationTarget", "selector"},
 	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadIdentifier", "hostname orchestratorID workloadID"},
 	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadEndpointIdentifier", "hostname orchestratorID workloadID endpointID"},
 	{"agreetest.TestKernelAgrees, TestFiftyByFiftyNamedPorts", "WorkloadEndpointPort", "name protocol port"},

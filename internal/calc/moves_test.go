@@ -8,8 +8,8 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// TestWhoseMachineComesAndWhoseGoes by LiveMigrations, whichever comes first. What is wrong in one stops nothing.
-func TestWhoseMachineComesAndWhoseGoes(t *testing.T) {
+// TestWhichMachinesComeAndWhichGo by LiveMigrations, whichever comes first. What is wrong in one stops nothing.
+func TestWhichMachinesComeAndWhichGo(t *testing.T) {
 	const (
 		at   = `{"hostname":"h1","orchestratorID":"openstack","workloadID":"ns1/vm","endpointID":"p"}`
 		pod  = `{"hostname":"elsewhere","orchestratorID":"k8s","workloadID":"ns1/vm","endpointID":"p"}`

@@ -4,19 +4,25 @@ import queue
 import threading
 import time
 
+from neutron.plugins.ml2 import models
 from neutron_lib.api.definitions import portbindings
 from neutron_lib.callbacks import events
 from neutron_lib.callbacks import registry
 from neutron_lib.callbacks import resources
+from neutron_lib import constants
+from neutron_lib.db import api as db_api
 from neutron_lib.plugins.ml2 import api
 from oslo_config import cfg
 from oslo_log import log
+from sqlalchemy.orm import session as orm
 
 from networking_twill import client
 from networking_twill import objects
 from networking_twill import worker
 
 LOG = log.getLogger(__name__)
+
+PORTS_CHANGED = "twill_ports"  # of a session of the database
 
 cfg.CONF.register_opts([
     cfg.StrOpt("socket", default="/run/twill-openstack/plugin.sock",
@@ -44,6 +50,10 @@ class TwillMechanismDriver(api.MechanismDriver):
             registry.subscribe(self._rule_changed, resources.SECURITY_GROUP_RULE, event)
             registry.subscribe(self._floating_changed, resources.FLOATING_IP, event)
 
+        db_api.sqla_listen(orm.Session, "after_flush", self._flushed)
+        db_api.sqla_listen(orm.Session, "after_commit", self._committed)
+        db_api.sqla_listen(orm.Session, "after_rollback", self._rolled_back)
+
     def get_workers(self):
         return [worker.Worker()]
 
@@ -62,6 +72,19 @@ class TwillMechanismDriver(api.MechanismDriver):
         self._hand_over(objects.PORTS, context.current["id"])
 
     update_port_postcommit = delete_port_postcommit = create_port_postcommit
+
+    def _flushed(self, session, flush):
+        """Notes the ports of which an inactive binding comes, changes or goes: of those, which migrate machines, Neutron calls no driver."""
+        for found in session.new | session.dirty | session.deleted:
+            if isinstance(found, models.PortBinding) and found.status == constants.INACTIVE:
+                session.info.setdefault(PORTS_CHANGED, set()).add(found.port_id)
+
+    def _committed(self, session):
+        for id in session.info.pop(PORTS_CHANGED, ()):
+            self._hand_over(objects.PORTS, id)
+
+    def _rolled_back(self, session):
+        session.info.pop(PORTS_CHANGED, None)
 
     def create_subnet_postcommit(self, context):
         self._hand_over(objects.SUBNETS, context.current["id"])

@@ -1,6 +1,9 @@
 """Neutron's objects as its database has them, with what the plugin needs to know besides."""
 
+from neutron.objects import ports as port_objects
+from neutron_lib import constants as lib_constants
 from neutron_lib import context as neutron_context
+from neutron_lib.db import api as db_api
 from neutron_lib import exceptions
 from neutron_lib.plugins import constants
 from neutron_lib.plugins import directory
@@ -14,8 +17,8 @@ def admin():
 
 
 def revision(found):
-    """Neutron's number of an object's state; None: there is no such object."""
-    return found and found.get("revision_number", 0)
+    """What differs between two states of an object; None: there is no such object."""
+    return found and (found.get("revision_number", 0), found.get("bindings"))
 
 
 class Reader:
@@ -30,7 +33,10 @@ class Reader:
         """The object of an ID; None: there is none."""
         try:
             if kind == PORTS:
-                return self.port(self.plugin.get_port(self.context, id))
+                with db_api.CONTEXT_READER.using(self.context):
+                    bindings = self._bindings(port_id=id)
+                    port = self.plugin.get_port(self.context, id)
+                return self.port(port, bindings)
             if kind == GROUPS:
                 return self.plugin.get_security_group(self.context, id)
             return self.plugin.get_subnet(self.context, id)
@@ -49,11 +55,14 @@ class Reader:
         if l3:
             for ip in l3.get_floatingips(self.context):
                 floating.setdefault(ip["port_id"], []).append(ip)
-        ports = [self.port(p, floating) for p in self.plugin.get_ports(self.context)]
+        with db_api.CONTEXT_READER.using(self.context):  # of one moment: of a binding that moves, one place is always seen
+            bindings, found = self._bindings(), self.plugin.get_ports(self.context)
+        ports = [self.port(p, bindings, floating) for p in found]
         return {"ports": ports, "security_groups": groups, "subnets": subnets}
 
-    def port(self, port, floating=None):
-        """A port with its gateways, the names of its groups and network, and its floating addresses."""
+    def port(self, port, bindings, floating=None):
+        """A port with its inactive bindings and gateways, the names of its groups and network, and its floating addresses."""
+        port["bindings"] = bindings.get(port["id"], [])
         for ip in port["fixed_ips"]:
             ip["gateway_ip"] = self._of(self.gateways, self.plugin.get_subnet, ip["subnet_id"], "gateway_ip") or ""
         port["security_group_names"] = {
@@ -61,6 +70,13 @@ class Reader:
         port["network_name"] = self._of(self.networks, self.plugin.get_network, port["network_id"], "name")
         port["floating_ips"] = self._floating(port["id"]) if floating is None else floating.get(port["id"], [])
         return port
+
+    def _bindings(self, **filters):
+        """The inactive bindings of ports, by port: of machines that migrate."""
+        found = {}
+        for b in port_objects.PortBinding.get_objects(self.context, status=lib_constants.INACTIVE, **filters):
+            found.setdefault(b.port_id, []).append({"host": b.host, "vif_type": b.vif_type})
+        return found
 
     def _of(self, known, get, id, field):
         """A field of something that a port names; None: that was deleted since the port was read, which does not delete the port."""

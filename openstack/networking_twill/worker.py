@@ -4,6 +4,8 @@ import datetime
 import threading
 import time
 
+from neutron.plugins.ml2 import db as ml2_db
+from neutron_lib.api.definitions import portbindings
 from neutron_lib import constants
 from neutron_lib import worker
 from neutron_lib.plugins import directory
@@ -19,6 +21,8 @@ LOG = log.getLogger(__name__)
 AGENT_TYPE = "Calico per-host agent (felix)"
 
 STATUS = {"up": constants.PORT_STATUS_ACTIVE, "down": constants.PORT_STATUS_DOWN, "error": constants.PORT_STATUS_ERROR}
+
+NOT_BOUND = (portbindings.VIF_TYPE_UNBOUND, portbindings.VIF_TYPE_BINDING_FAILED)
 
 ALL_TIMEOUT = 600  # seconds for all of the database
 
@@ -87,7 +91,11 @@ class Worker(worker.BaseWorker):
     def _port(self, plugin, context, port):
         """A port's status is that of the host where it is bound: of another, which it has left, nothing counts."""
         found = objects.Reader().one(objects.PORTS, port["id"])
-        if found is None or found["binding:host_id"] != port["host"]:
+        if found is None:
+            return
+        if found["binding:host_id"] != port["host"]:
+            if port["status"] == "up" and any(b["host"] == port["host"] and b["vif_type"] not in NOT_BOUND for b in found["bindings"]):
+                self._ready(plugin, context, port["id"])
             return
         status = STATUS.get(port["status"], constants.PORT_STATUS_ERROR)
         if found["status"] == status:
@@ -95,3 +103,10 @@ class Worker(worker.BaseWorker):
         if port.get("reason"):
             LOG.warning("port %s on %s is %s: %s", port["id"], port["host"], status, port["reason"])
         plugin.update_port_status(context, port["id"], status, port["host"])
+
+    def _ready(self, plugin, context, id):
+        """Has Nova know that a port is ready on the host to which its machine migrates, as Neutron's own agents do: Nova may wait for that."""
+        if cfg.CONF.notify_nova_on_port_status_changes and hasattr(plugin, "nova_notifier"):
+            port = ml2_db.get_port(context, id)
+            if port:
+                plugin.nova_notifier.notify_port_active_direct(port)

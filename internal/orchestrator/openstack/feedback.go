@@ -140,6 +140,22 @@ func (f *feedback) port(u api.Update, host, escaped string) {
 	f.ports[u.Key] = p
 }
 
+// again has the report about a port's endpoint on its host count as new. While the machine was on its way there, it was passed over.
+func (f *feedback) again(namespace string, p *Port) {
+	key := f.prefix + url.PathEscape(p.Host) + "/workload/" + orchestrator + "/" + url.PathEscape(namespace+"/"+p.DeviceID) + "/endpoint/" + url.PathEscape(p.ID)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was, ok := f.ports[key]
+	if !ok {
+		return
+	}
+	f.at++
+	was.changed = f.at
+	f.ports[key] = was
+	close(f.wake)
+	f.wake = make(chan struct{})
+}
+
 // since waits until something has changed since a News, or the context ends, and returns what has.
 func (f *feedback) since(ctx context.Context, epoch string, at uint64) News {
 	for {

@@ -12,6 +12,7 @@ type Port struct {
 	DeviceID            string       `json:"device_id"`
 	DeviceOwner         string       `json:"device_owner"`
 	Host                string       `json:"binding:host_id"`
+	Profile             Profile      `json:"binding:profile"`
 	MAC                 string       `json:"mac_address"`
 	AdminStateUp        bool         `json:"admin_state_up"`
 	PortSecurityEnabled *bool        `json:"port_security_enabled"`
@@ -22,11 +23,24 @@ type Port struct {
 	Revision            int64        `json:"revision_number"`
 
 	// What the driver adds.
+	Bindings        []Binding         `json:"bindings"`             // those that are not active
 	GroupNames      map[string]string `json:"security_group_names"` // of security groups, by ID
 	FloatingIPs     []FloatingIP      `json:"floating_ips"`
 	NetworkName     string            `json:"network_name"`
 	ProjectName     string            `json:"project_name"`
 	ProjectParentID string            `json:"project_parent_id"`
+}
+
+// Profile is what Nova says of the active binding.
+type Profile struct {
+	MigratingTo string `json:"migrating_to"` // a host
+}
+
+// Binding is one of a port to a host where its machine does not run, as the API of port bindings has it. Nova makes one for the target of a
+// live migration, activates it when the machine is there, which makes the other one unbound, and deletes the one that is left over.
+type Binding struct {
+	Host    string `json:"host"`
+	VIFType string `json:"vif_type"`
 }
 
 // FixedIP is an address of a port.

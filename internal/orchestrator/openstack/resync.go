@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -20,8 +19,8 @@ type snapshot map[string]api.Update
 // be here; had it been changed, it would have another revision.
 func (w *writer) snapshot(ctx context.Context) (snapshot, error) {
 	out := snapshot{}
-	endpoints, policies := w.prefixes()
-	for _, prefix := range []string{endpoints, policies, w.region.subnets()} {
+	endpoints, policies, migrations := w.prefixes()
+	for _, prefix := range []string{endpoints, policies, migrations, w.region.subnets()} {
 		all, err := w.store.List(ctx, prefix)
 		if err != nil {
 			return nil, err
@@ -52,7 +51,7 @@ func (w *writer) resync(ctx context.Context, was snapshot, s *State) (r Report, 
 		g := &s.SecurityGroups[i]
 		p, problems := w.region.policy(g)
 		r.note("security group "+g.ID, problems)
-		if err := w.one(ctx, &r, left, "security group "+g.ID, p); err != nil {
+		if _, err := w.one(ctx, &r, left, "security group "+g.ID, p); err != nil {
 			return r, err
 		}
 		r.SecurityGroups++
@@ -63,18 +62,8 @@ func (w *writer) resync(ctx context.Context, was snapshot, s *State) (r Report, 
 		}
 	}
 	for i := range s.Ports {
-		p := &s.Ports[i]
-		e, problems, err := w.region.endpoint(p)
-		r.note("port "+p.ID, problems)
-		switch {
-		case err != nil:
-			r.note("port "+p.ID, []string{err.Error()})
-			w.keep(left, "port", p.ID)
-		case e != nil:
-			if err := w.one(ctx, &r, left, "port "+p.ID, e); err != nil {
-				return r, err
-			}
-			r.Ports++
+		if err := w.onePort(ctx, &r, left, &s.Ports[i]); err != nil {
+			return r, err
 		}
 	}
 	return r, w.sweep(ctx, &r, left)
@@ -86,8 +75,34 @@ func (r *Report) note(what string, problems []string) {
 	}
 }
 
-// one writes a resource over what the snapshot has of it.
-func (w *writer) one(ctx context.Context, r *Report, left snapshot, what string, res api.Resource) error {
+// onePort writes what becomes of a port. If somebody was faster with one part of it, what is stored of the other parts is theirs to say, too.
+func (w *writer) onePort(ctx context.Context, r *Report, left snapshot, p *Port) error {
+	what := "port " + p.ID
+	want, problems, err := w.region.port(p)
+	r.note(what, problems)
+	if err != nil {
+		r.note(what, []string{err.Error()})
+		w.keep(left, "port", p.ID)
+		return nil
+	}
+	for _, res := range want.resources() {
+		done, err := w.one(ctx, r, left, what, res)
+		if err != nil {
+			return err
+		}
+		if !done {
+			w.keep(left, "port", p.ID)
+			break
+		}
+	}
+	if want.endpoint != nil {
+		r.Ports++
+	}
+	return nil
+}
+
+// one writes a resource over what the snapshot has of it, and returns whether it could.
+func (w *writer) one(ctx context.Context, r *Report, left snapshot, what string, res api.Resource) (done bool, err error) {
 	key, err := api.Key(res)
 	if err == nil {
 		seen, ok := left[key]
@@ -97,7 +112,7 @@ func (w *writer) one(ctx context.Context, r *Report, left snapshot, what string,
 		delete(left, key)
 		err = w.over(ctx, seen, res)
 	}
-	return w.only(r, what, err)
+	return err == nil, w.only(r, what, err)
 }
 
 func (w *writer) oneSubnet(ctx context.Context, r *Report, left snapshot, s *Subnet) error {
@@ -118,7 +133,7 @@ func (w *writer) oneSubnet(ctx context.Context, r *Report, left snapshot, s *Sub
 // only notes an error that is of one object, and returns those of the datastore. That somebody was faster, who knows better, is none.
 func (w *writer) only(r *Report, what string, err error) error {
 	switch {
-	case err == nil, errors.Is(err, datastore.ErrConflict), errors.Is(err, datastore.ErrExists), errors.Is(err, datastore.ErrNotFound):
+	case err == nil, errors.Is(err, errNewer), errors.Is(err, datastore.ErrConflict), errors.Is(err, datastore.ErrExists), errors.Is(err, datastore.ErrNotFound):
 		return nil
 	case errors.Is(err, datastore.ErrUnavailable), errors.Is(err, datastore.ErrFull), errors.Is(err, datastore.ErrUnauthorized), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w", what, err)
@@ -135,25 +150,15 @@ func (w *writer) keep(left snapshot, kind, id string) {
 	})
 }
 
-// sweep deletes what Neutron had not: endpoints first, since a policy that goes before them would open or cut what it is about.
+// sweep deletes what Neutron had not.
 func (w *writer) sweep(ctx context.Context, r *Report, left snapshot) error {
-	endpoints, _ := w.prefixes()
-	keys := slices.SortedFunc(maps.Keys(left), func(a, b string) int {
-		if ea, eb := strings.HasPrefix(a, endpoints), strings.HasPrefix(b, endpoints); ea != eb {
-			if ea {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
-	for _, key := range keys {
-		err := resources.DeleteSeen(ctx, w.store, left[key])
+	for _, u := range slices.SortedFunc(maps.Values(left), w.rank) {
+		err := resources.DeleteSeen(ctx, w.store, u)
 		if err == nil {
 			r.Deleted++
-			w.log.Debug("Neutron has it no more", "key", key)
+			w.log.Debug("Neutron has it no more", "key", u.Key)
 		}
-		if err := w.only(r, key, err); err != nil {
+		if err := w.only(r, u.Key, err); err != nil {
 			return err
 		}
 	}

@@ -85,7 +85,7 @@ type answer struct {
 
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /v1/ports/{id}", put(s, func(p *Port) *string { return &p.ID }, s.putPort))
+	mux.HandleFunc("PUT /v1/ports/{id}", put(s, func(p *Port) *string { return &p.ID }, s.takePort))
 	mux.HandleFunc("DELETE /v1/ports/{id}", s.remove(s.deletePort))
 	mux.HandleFunc("PUT /v1/security-groups/{id}", put(s, func(g *SecurityGroup) *string { return &g.ID }, s.putGroup))
 	mux.HandleFunc("DELETE /v1/security-groups/{id}", s.remove(s.deleteGroup))
@@ -131,6 +131,13 @@ func unavailable(err error) bool {
 		}
 	}
 	return false
+}
+
+// takePort writes a port. The caller sees what its agent reports once more: it may be bound to another host than before.
+func (s *server) takePort(ctx context.Context, p *Port) (problems []string, err error) {
+	problems, err = s.putPort(ctx, p)
+	s.feedback.again(s.region.namespace(), p)
+	return problems, err
 }
 
 // put is the call that writes an object.

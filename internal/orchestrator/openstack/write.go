@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,9 @@ type writer struct {
 }
 
 // prefixes are above all that is written, and above much that is others': see mine.
-func (w *writer) prefixes() (endpoints, policies string) {
-	return api.KeyPrefix(api.KindWorkloadEndpoint, w.region.namespace()), api.KeyPrefix(api.KindNetworkPolicy, w.region.namespace())
+func (w *writer) prefixes() (endpoints, policies, migrations string) {
+	of := func(kind string) string { return api.KeyPrefix(kind, w.region.namespace()) }
+	return of(api.KindWorkloadEndpoint), of(api.KindNetworkPolicy), of(api.KindLiveMigration)
 }
 
 // mine reports whether a key is of Neutron's objects, and of which.
@@ -39,7 +41,7 @@ func (w *writer) mine(key string) (kind, id string, ok bool) {
 	case api.KindNetworkPolicy:
 		id, ok = strings.CutPrefix(ref.Name, policyPrefix)
 		return "security group", id, ok
-	case api.KindWorkloadEndpoint:
+	case api.KindWorkloadEndpoint, api.KindLiveMigration: // which has the name of its target
 		parts, ok := api.ParseWorkloadEndpointName(ref.Name)
 		return "port", parts.Endpoint, ok && parts.Orchestrator == orchestrator
 	}
@@ -59,7 +61,18 @@ func again(do func() error) (err error) {
 	return fmt.Errorf("others write it all the time: %w", err)
 }
 
-// put writes a resource over whatever is stored, unless that is of a later revision of Neutron's object.
+// errNewer: what is stored is of a later revision of Neutron's object.
+var errNewer = errors.New("a later revision is stored")
+
+// known is what errNewer comes to: that somebody was faster is no error.
+func known(err error) error {
+	if errors.Is(err, errNewer) {
+		return nil
+	}
+	return err
+}
+
+// put writes a resource over whatever is stored; if that is of a later revision of Neutron's object, it is errNewer.
 func (w *writer) put(ctx context.Context, r api.Resource) error {
 	key, err := api.Key(r)
 	if err != nil {
@@ -83,13 +96,13 @@ func (w *writer) get(ctx context.Context, key string) (api.Update, error) {
 	return u, err
 }
 
-// over writes a resource over what was seen, unless that is of a later revision.
+// over writes a resource over what was seen; if that is of a later revision, it is errNewer.
 func (w *writer) over(ctx context.Context, seen api.Update, r api.Resource) error {
 	if errs := api.Validate(r); len(errs) > 0 {
 		return fmt.Errorf("%s: %w", api.RefOf(r), errs)
 	}
 	if revisionOf(seen) > number(r.Meta().Annotations[annotationRevision]) {
-		return nil
+		return errNewer
 	}
 	if seen.Value != nil && unreadable(seen) { // by somebody who is not the master
 		seen.Value = nil
@@ -133,20 +146,18 @@ func number(text string) int64 {
 // putGroup writes the policy of a security group.
 func (w *writer) putGroup(ctx context.Context, g *SecurityGroup) (problems []string, err error) {
 	p, problems := w.region.policy(g)
-	return problems, w.put(ctx, p)
+	return problems, known(w.put(ctx, p))
 }
 
-// putPort writes the endpoint of a port, after those that it no longer has: of another host, or another machine.
+// putPort writes what becomes of a port, after what is no longer of it: endpoints of another host or another machine, and ended migrations.
 func (w *writer) putPort(ctx context.Context, p *Port) (problems []string, err error) {
-	e, problems, err := w.region.endpoint(p)
+	want, problems, err := w.region.port(p)
 	if err != nil {
 		return problems, err
 	}
-	key := ""
-	if e != nil {
-		if key, err = api.Key(e); err != nil {
-			return problems, err
-		}
+	keys, err := want.keys()
+	if err != nil {
+		return problems, err
 	}
 	of, err := w.ofPort(ctx, p.ID)
 	if err != nil {
@@ -158,35 +169,40 @@ func (w *writer) putPort(ctx context.Context, p *Port) (problems []string, err e
 		}
 	}
 	for _, u := range of {
-		if u.Key == key {
+		if keys[u.Key] {
 			continue
 		}
 		if err := resources.DeleteSeen(ctx, w.store, u); err != nil {
 			return problems, err
 		}
 	}
-	if e == nil {
-		return problems, nil
-	}
-	return problems, w.put(ctx, e)
-}
-
-// ofPort are the endpoints that are stored of a port.
-func (w *writer) ofPort(ctx context.Context, id string) (out []api.Update, err error) {
-	endpoints, _ := w.prefixes()
-	all, err := w.store.List(ctx, endpoints)
-	if err != nil {
-		return nil, err
-	}
-	for _, u := range all.Items {
-		if kind, of, ok := w.mine(u.Key); ok && kind == "port" && of == id {
-			out = append(out, u)
+	for _, r := range want.resources() {
+		if err := w.put(ctx, r); err != nil {
+			return problems, known(err) // the port is another one now: what is left would be of the old one
 		}
 	}
+	return problems, nil
+}
+
+// ofPort is what is stored of a port, in the order of deleting.
+func (w *writer) ofPort(ctx context.Context, id string) (out []api.Update, err error) {
+	endpoints, _, migrations := w.prefixes()
+	for _, prefix := range []string{endpoints, migrations} {
+		all, err := w.store.List(ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range all.Items {
+			if kind, of, ok := w.mine(u.Key); ok && kind == "port" && of == id {
+				out = append(out, u)
+			}
+		}
+	}
+	slices.SortFunc(out, w.rank)
 	return out, nil
 }
 
-// deletePort deletes the endpoints of a port.
+// deletePort deletes what is stored of a port.
 func (w *writer) deletePort(ctx context.Context, id string) error {
 	return again(func() error {
 		of, err := w.ofPort(ctx, id)
@@ -212,7 +228,7 @@ func (w *writer) deleteKey(ctx context.Context, key string) error {
 
 // deleteGroup deletes the policy of a security group.
 func (w *writer) deleteGroup(ctx context.Context, id string) error {
-	_, policies := w.prefixes()
+	_, policies, _ := w.prefixes()
 	return w.deleteKey(ctx, policies+policyPrefix+id)
 }
 

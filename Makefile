@@ -96,8 +96,8 @@ docker: deps ## two hosts with Debian's dockerd, and our drivers for its network
 	@sh scripts/deps.sh dockerd docker-compose
 	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 10m -v -run TestDocker ./internal/lab$(if $(SAMPLE), -compose 10)
 
-openstack: deps build ## Debian's neutron-server with our mechanism driver, and a port's packets on two hosts (docs/openstack.md)
-	export OPENSTACK_ROOT=$$(sh scripts/openstack.sh) OPENSTACK_DRIVER=$(CURDIR)/openstack/networking_twill && bin/twill lab run testdata/openstack/neutron.txt
+openstack: deps build ## Debian's neutron-server with our mechanism driver: packets of a port, and its live migration (docs/openstack.md); SCENARIO=FILE for one
+	export OPENSTACK_ROOT=$$(sh scripts/openstack.sh) OPENSTACK_DRIVER=$(CURDIR)/openstack/networking_twill OPENSTACK_SCENARIOS=$(CURDIR)/testdata/openstack && bin/twill lab run $(or $(SCENARIO),testdata/openstack/*.txt)
 
 CHAOS ?= 3m
 chaos: deps ## three hosts under traffic and random faults, for CHAOS; SEED=N replays, KINDS=a,b chooses (docs/chaos.md)

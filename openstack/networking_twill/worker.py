@@ -1,5 +1,6 @@
 """The process of neutron-server that hands over all of the database, and has Neutron know what agents report."""
 
+import contextlib
 import datetime
 import threading
 import time
@@ -93,8 +94,9 @@ class Worker(worker.BaseWorker):
         found = objects.Reader().one(objects.PORTS, port["id"])
         if found is None:
             return
+        targets = {b["host"] for b in found["bindings"] if b["vif_type"] not in NOT_BOUND}
         if found["binding:host_id"] != port["host"]:
-            if port["status"] == "up" and any(b["host"] == port["host"] and b["vif_type"] not in NOT_BOUND for b in found["bindings"]):
+            if port["status"] == "up" and port["host"] in targets:
                 self._ready(plugin, context, port["id"])
             return
         status = STATUS.get(port["status"], constants.PORT_STATUS_ERROR)
@@ -102,7 +104,12 @@ class Worker(worker.BaseWorker):
             return
         if port.get("reason"):
             LOG.warning("port %s on %s is %s: %s", port["id"], port["host"], status, port["reason"])
-        plugin.update_port_status(context, port["id"], status, port["host"])
+        with self._quiet(plugin) if targets else contextlib.nullcontext():
+            plugin.update_port_status(context, port["id"], status, port["host"])
+
+    def _quiet(self, plugin):
+        """Nova is not called for a change of status: it may wait for the host to which the machine migrates, and would take it for that."""
+        return plugin.nova_notifier.context_enabled(False) if hasattr(plugin, "nova_notifier") else contextlib.nullcontext()
 
     def _ready(self, plugin, context, id):
         """Has Nova know that a port is ready on the host to which its machine migrates, as Neutron's own agents do: Nova may wait for that."""

@@ -397,7 +397,7 @@ func TestTheRoleOfTheOpenStackPluginIsEnough(t *testing.T) {
 		}
 		return got
 	}
-	const port = `{"id": "a", "device_id": "vm", "device_owner": "compute:x", "binding:host_id": "h1", "admin_state_up": true, "fixed_ips": [{"ip_address": "10.65.0.5"}]}`
+	const port = `{"id": "a", "device_id": "vm", "device_owner": "compute:x", "binding:host_id": "h1", "bindings": [{"host": "h2", "vif_type": "tap"}], "admin_state_up": true, "fixed_ips": [{"ip_address": "10.65.0.5"}]}`
 	objects := map[string]string{"security-groups/g": `{"id": "g"}`, "subnets/s": `{"id": "s", "cidr": "10.65.0.0/24", "enable_dhcp": true}`, "ports/a": port}
 	for path, object := range objects {
 		call("PUT", path, object)
@@ -405,8 +405,8 @@ func TestTheRoleOfTheOpenStackPluginIsEnough(t *testing.T) {
 		call("PUT", path, object)
 	}
 	token := strings.Split(call("POST", "resync", ""), `"`)[3]
-	if got := call("PUT", "resync/"+token, `{}`); !strings.Contains(got, `"deleted":3`) {
-		t.Errorf("of three objects that Neutron has no more: %s", got)
+	if got := call("PUT", "resync/"+token, `{}`); !strings.Contains(got, `"deleted":5`) {
+		t.Errorf("of a group, a subnet, and a port with its migration's target, which Neutron has no more: %s", got)
 	}
 	report := api.Update{Key: api.Root + "felix/v2/no-region/host/h1/status", Value: []byte("{}")}
 	if err := as("agent").PutFor(ctx, report, time.Minute); err != nil {

@@ -51,7 +51,7 @@ func (r region) port(p *Port) (want wanted, problems []string, err error) {
 		want.others = append(want.others, other)
 		want.migrations = append(want.migrations, r.migration(p, source, target))
 	}
-	if to := p.Profile.MigratingTo; to != "" && to != p.Host && !slices.ContainsFunc(bindings, func(b Binding) bool { return b.Host == to }) {
+	if to := p.migratingTo(); to != "" && to != p.Host && !slices.ContainsFunc(bindings, func(b Binding) bool { return b.Host == to }) {
 		problems = append(problems, fmt.Sprintf("binding:profile has migrating_to %s, and the port has no binding there: nothing is prepared on that host", to))
 	}
 	return want, problems, nil

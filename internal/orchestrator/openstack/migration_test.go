@@ -40,6 +40,7 @@ func TestABindingBecomesATargetOrASource(t *testing.T) {
 		{"of a machine that is down", `{"admin_state_up": false, "bindings": [{"host": "compute-2", "vif_type": "tap"}]}`, nil, "admin_state_up"},
 		{"a notice, and its binding", `{"binding:profile": {"migrating_to": "compute-2"}, "bindings": [{"host": "compute-2", "vif_type": "tap"}]}`, []string{"compute-1>compute-2", "+compute-2"}, ""},
 		{"a notice alone", `{"binding:profile": {"migrating_to": "compute-2"}}`, nil, "migrating_to compute-2"},
+		{"a profile that is none", `{"binding:profile": {"migrating_to": 5}}`, nil, ""},
 		{"a notice that was true", `{"binding:profile": {"migrating_to": "compute-1"}}`, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,23 +4,23 @@ import "encoding/json"
 
 // Port is a port as Neutron's API has it, with what the driver adds. See the API reference of networking, version 2.0.
 type Port struct {
-	ID                  string       `json:"id"`
-	Name                string       `json:"name"`
-	NetworkID           string       `json:"network_id"`
-	ProjectID           string       `json:"project_id"`
-	TenantID            string       `json:"tenant_id"` // the project of older clients
-	DeviceID            string       `json:"device_id"`
-	DeviceOwner         string       `json:"device_owner"`
-	Host                string       `json:"binding:host_id"`
-	Profile             Profile      `json:"binding:profile"`
-	MAC                 string       `json:"mac_address"`
-	AdminStateUp        bool         `json:"admin_state_up"`
-	PortSecurityEnabled *bool        `json:"port_security_enabled"`
-	SecurityGroups      []string     `json:"security_groups"`
-	FixedIPs            []FixedIP    `json:"fixed_ips"`
-	AddressPairs        []Pair       `json:"allowed_address_pairs"`
-	DNSAssignment       []Assignment `json:"dns_assignment"`
-	Revision            int64        `json:"revision_number"`
+	ID                  string          `json:"id"`
+	Name                string          `json:"name"`
+	NetworkID           string          `json:"network_id"`
+	ProjectID           string          `json:"project_id"`
+	TenantID            string          `json:"tenant_id"` // the project of older clients
+	DeviceID            string          `json:"device_id"`
+	DeviceOwner         string          `json:"device_owner"`
+	Host                string          `json:"binding:host_id"`
+	Profile             json.RawMessage `json:"binding:profile"` // whatever an administrator wrote
+	MAC                 string          `json:"mac_address"`
+	AdminStateUp        bool            `json:"admin_state_up"`
+	PortSecurityEnabled *bool           `json:"port_security_enabled"`
+	SecurityGroups      []string        `json:"security_groups"`
+	FixedIPs            []FixedIP       `json:"fixed_ips"`
+	AddressPairs        []Pair          `json:"allowed_address_pairs"`
+	DNSAssignment       []Assignment    `json:"dns_assignment"`
+	Revision            int64           `json:"revision_number"`
 
 	// What the driver adds.
 	Bindings        []Binding         `json:"bindings"`             // those that are not active
@@ -31,9 +31,15 @@ type Port struct {
 	ProjectParentID string            `json:"project_parent_id"`
 }
 
-// Profile is what Nova says of the active binding.
-type Profile struct {
-	MigratingTo string `json:"migrating_to"` // a host
+// migratingTo is the host to which Nova says, in the profile of the active binding, that it migrates the machine; empty: none that could be one.
+func (p *Port) migratingTo() string {
+	var profile struct {
+		MigratingTo string `json:"migrating_to"`
+	}
+	if json.Unmarshal(p.Profile, &profile) != nil {
+		return ""
+	}
+	return profile.MigratingTo
 }
 
 // Binding is one of a port to a host where its machine does not run, as the API of port bindings has it. Nova makes one for the target of a

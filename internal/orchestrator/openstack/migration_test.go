@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -211,6 +212,48 @@ func TestAResyncOfBeforeDoesNotBringBackATarget(t *testing.T) {
 	p.ok("PUT", "/v1/ports/a", portOf("a", "h1", 3))
 	finish(`{"ports": [` + migrating("a", "h1", 2, "h2") + `]}`)
 	p.holds("after the resync", "h1-openstack-vm-a")
+}
+
+// meanwhile is a datastore in which something happens after it was listed for the first time.
+type meanwhile struct {
+	datastore.Store
+	do func()
+}
+
+func (m *meanwhile) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	all, err := m.Store.List(ctx, prefix)
+	if do := m.do; do != nil {
+		m.do = nil
+		do()
+	}
+	return all, err
+}
+
+// TestAServerThatWasFasterIsRight: one that has read what is stored, and writes after another one, which knows better, leaves all of it alone.
+func TestAServerThatWasFasterIsRight(t *testing.T) {
+	m := &meanwhile{Store: memstore.New()}
+	slow, fast := start(t, m), start(t, m.Store)
+	m.do = func() { fast.ok("PUT", "/v1/ports/a", portOf("a", "h1", 3)) }
+	slow.ok("PUT", "/v1/ports/a", migrating("a", "h1", 2, "h2"))
+	slow.holds("of a cancelled migration", "h1-openstack-vm-a")
+
+	finish := slow.begin()
+	fast.ok("PUT", "/v1/ports/a", migrating("a", "h1", 4, "h2"))
+	finish(`{"ports": [` + portOf("a", "h1", 3) + `]}`)
+	slow.holds("a migration that began during a resync", keysOfPort(t, migrating("a", "h1", 4, "h2"))...)
+
+	finish = slow.begin()
+	source := api.KeyPrefix(api.KindWorkloadEndpoint, "openstack") + "h1-openstack-vm-a"
+	u, err := m.Get(t.Context(), source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Value = bytes.Replace(u.Value, []byte(`revision":"4"`), []byte(`revision":"5"`), 1)
+	if _, err := m.Update(t.Context(), u); err != nil { // another one has written its first part
+		t.Fatal(err)
+	}
+	finish(`{"ports": [` + portOf("a", "h1", 3) + `]}`)
+	slow.holds("a port of which another one writes", keysOfPort(t, migrating("a", "h1", 4, "h2"))...)
 }
 
 // TestNeutronLearnsOfTheTargetWhenItIsTheHost: what its agent reported while the machine was on its way comes again, and nothing else does.

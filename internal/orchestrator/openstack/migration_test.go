@@ -201,6 +201,11 @@ func TestALiveMigrationInSimpleWrites(t *testing.T) {
 	p.holds("after an older revision", keysOfPort(t, migrating("a", "h3", 9, "-h1"))...)
 	p.ok("DELETE", "/v1/ports/a", "")
 	p.holds("deleted in the midst")
+	p.ok("PUT", "/v1/ports/a", migrating("a", "h1", 1, "h2"))
+	if r := p.begin()(state(portOf("a", "h1", 2))); r.Deleted != 2 {
+		t.Errorf("cancelled, and handed over by a resync alone: %+v", r)
+	}
+	p.holds("cancelled, by a resync alone", a)
 }
 
 // TestAResyncOfBeforeDoesNotBringBackATarget: of a migration that began and was cancelled while Neutron's database was read.

@@ -19,7 +19,7 @@ for k in sys.argv[1].split("."): d = d[int(k) if k.isdigit() else k]
 print(d)' "$1"; }
 plugin() { setsid twill openstack-plugin --socket "$dir/plugin.sock" </dev/null >>plugin.log 2>&1 & echo $! >plugin.pid; }
 case $1 in
-start)
+start) # [SECONDS between resyncs]
 	plugin
 	cat >nova.py <<-'PY'
 	import http.server, json
@@ -68,7 +68,7 @@ start)
 	extension_drivers = port_security
 	[twill]
 	socket = /mnt/plugin.sock
-	resync_interval_secs = 5
+	resync_interval_secs = ${2:-5}
 	CONF
 	mkdir -p python/networking_twill-0.1.0.dist-info
 	cp -r "$OPENSTACK_DRIVER" python/
@@ -123,8 +123,8 @@ delete) api DELETE "ports/$(cat "$2.id")" ;;
 bind) # HOST: what Nova does before it migrates the machine there
 	api POST "ports/$(cat h1.id)/bindings" '{"binding": {"host": "'"$2"'", "vnic_type": "normal"}}' >binding
 	test "$(field binding.vif_type <binding) $(field binding.status <binding)" = "tap INACTIVE"
-	api PUT "ports/$(cat h1.id)" '{"port": {"binding:profile": {"migrating_to": "'"$2"'"}}}' >/dev/null
 	;;
+notice) api PUT "ports/$(cat h1.id)" '{"port": {"binding:profile": {"migrating_to": "'"$2"'"}}}' >/dev/null ;; # HOST: it begins
 activate) api PUT "ports/$(cat h1.id)/bindings/$2/activate" >/dev/null ;; # HOST: the machine is there
 finish) api PUT "ports/$(cat h1.id)" '{"port": {"binding:host_id": "'"$2"'", "binding:profile": {}}}' >/dev/null ;; # HOST: the machine is there, says Nova
 unbind) # HOST: the machine is there no more, or will not be

@@ -119,6 +119,10 @@ rules) # COUNT: of ingress, that are about port 80
 	;;
 admin) api PUT "ports/$(cat "$2.id")" '{"port": {"admin_state_up": '"$3"'}}' >/dev/null ;;
 route) ip route show table all 10.65.1.5 | grep -q "dev tap" ;; # on this host, to its tap
+announce) python3 -c 'import socket
+s, mac = socket.socket(socket.AF_PACKET, socket.SOCK_RAW), bytes.fromhex("fa163e000005")
+s.bind(("eth0", 0))
+s.send(b"\xff" * 6 + mac + bytes.fromhex("8035" "0001080006040003") + (mac + bytes(4)) * 2 + bytes(18))' ;; # as QEMU does where the machine goes on: RARP
 delete) api DELETE "ports/$(cat "$2.id")" ;;
 bind) # HOST: what Nova does before it migrates the machine there
 	api POST "ports/$(cat h1.id)/bindings" '{"binding": {"host": "'"$2"'", "vnic_type": "normal"}}' >binding

@@ -53,7 +53,6 @@ const (
 // felixFates are those of the agents' settings. Upstream's defaults are those of its FelixConfiguration reference (3.32) and
 // of the comments on its type.
 var felixFates = fatesOf[FelixConfigurationSpec](
-	fate(Refused, "what hosts send to each other would go unencrypted: WireGuard is for workloads, see docs/decisions/064", "wireguardHostEncryptionEnabled=false"),
 	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
 	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
@@ -84,7 +83,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 		"nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept"),
 	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "nftablesFilterDenyAction=Drop"),
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
-	fate(Warned, noTunnels, "routeSource=CalicoIPAM routeTableRange routeTableRanges"),
+	fate(Warned, noTunnels, "routeSource=CalicoIPAM"),
 	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),
 	fate(Warned, "it is neither unix:///PATH of a driver's socket nor the absolute path of a program, see docs/dataplanes.md", "dataplaneDriver=calico-iptables-plugin|unix:///*|/*"),
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneWatchdogTimeout=90s

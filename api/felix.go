@@ -150,6 +150,11 @@ type FelixConfigurationSpec struct {
 	WireguardUserspaceEnabled *bool `json:"wireguardUserspaceEnabled,omitempty"`
 	// WireguardAllowUnencrypted is ours: what goes to a host that has no key is not dropped, but sent as without WireGuard; default false.
 	WireguardAllowUnencrypted *bool `json:"wireguardAllowUnencrypted,omitempty"`
+	// WireguardHostEncryptionEnabled: what hosts with keys send to each other's own addresses is encrypted, too; default false.
+	WireguardHostEncryptionEnabled *bool `json:"wireguardHostEncryptionEnabled,omitempty"`
+	// RouteTableRange and RouteTableRanges, one of the two, are the tables of routes that the agent may have; default 1 to 250.
+	RouteTableRange  *RouteTableRange   `json:"routeTableRange,omitempty"`
+	RouteTableRanges *[]RouteTableRange `json:"routeTableRanges,omitempty"`
 
 	// MTUIfacePattern is a regular expression (RE2) of the names of interfaces that lead to other hosts.
 	MTUIfacePattern string `json:"mtuIfacePattern,omitempty"`

@@ -93,13 +93,10 @@ type LaterSettings struct {
 	PrometheusReporterKeyFile                Later `json:"prometheusReporterKeyFile,omitempty"`
 	RequireMTUFile                           Later `json:"requireMTUFile,omitempty"`
 	RouteSource                              Later `json:"routeSource,omitempty"`
-	RouteTableRange                          Later `json:"routeTableRange,omitempty"`
-	RouteTableRanges                         Later `json:"routeTableRanges,omitempty"`
 	ServiceLoopPrevention                    Later `json:"serviceLoopPrevention,omitempty"`
 	SidecarAccelerationEnabled               Later `json:"sidecarAccelerationEnabled,omitempty"`
 	WindowsManageFirewallRules               Later `json:"windowsManageFirewallRules,omitempty"`
 	WindowsNetworkName                       Later `json:"windowsNetworkName,omitempty"`
-	WireguardHostEncryptionEnabled           Later `json:"wireguardHostEncryptionEnabled,omitempty"`
 	XDPEnabled                               Later `json:"xdpEnabled,omitempty"`
 	XDPRefreshInterval                       Later `json:"xdpRefreshInterval,omitempty"`
 }

@@ -261,6 +261,7 @@ func (v *validator) within(path string, n *int, low, high int) {
 }
 
 func (v *validator) felixWireGuard(s *FelixConfigurationSpec) {
+	v.felixTables(s)
 	v.within("spec.wireguardListeningPort", s.WireguardListeningPort, 1, 65535)
 	v.within("spec.wireguardListeningPortV6", s.WireguardListeningPortV6, 1, 65535)
 	v.within("spec.wireguardRoutingRulePriority", s.WireguardRoutingRulePriority, 1, MaxRulePriority)
@@ -271,6 +272,45 @@ func (v *validator) felixWireGuard(s *FelixConfigurationSpec) {
 	}
 	if a, b := s.WireguardInterfaceName, s.WireguardInterfaceNameV6; a != "" && a == b {
 		v.fail("spec.wireguardInterfaceNameV6", "is that of IPv4, too: each family has an interface of its own")
+	}
+}
+
+// MaxTable is the largest number of a table of routes, and MaxTables how many there may be in all ranges.
+const (
+	MaxTable  = 1<<32 - 1
+	MaxTables = 1<<16 - 1
+)
+
+// RouteTableRange is a range of numbers of tables of routes.
+type RouteTableRange struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+}
+
+func (v *validator) felixTables(s *FelixConfigurationSpec) {
+	all := s.RouteTableRanges
+	if r := s.RouteTableRange; r != nil {
+		v.tableRange("spec.routeTableRange", *r, 250)
+		if all != nil {
+			v.fail("spec.routeTableRange", "is the older form of routeTableRanges, which is there, too: delete it")
+		}
+	}
+	if all == nil {
+		return
+	}
+	n := 0
+	for i, r := range *all {
+		v.tableRange(fmt.Sprintf("spec.routeTableRanges[%d]", i), r, MaxTable)
+		n += max(0, min(r.Max, MaxTable)-max(r.Min, 0)+1)
+	}
+	if n > MaxTables {
+		v.fail("spec.routeTableRanges", fmt.Sprintf("have %d tables: want %d at most", n, MaxTables))
+	}
+}
+
+func (v *validator) tableRange(path string, r RouteTableRange, last int) {
+	if r.Min < 1 || r.Max < r.Min || r.Max > last {
+		v.fail(path, fmt.Sprintf("is %d to %d: want min and max of 1 to %d, the smaller first", r.Min, r.Max, last))
 	}
 }
 

@@ -150,6 +150,7 @@ var toHost = map[string]intent.ToHost{"Drop": intent.ToHostDrop, "Return": inten
 // policy is in use. A change of one of these must set dirtyHost.
 func (g *Graph) host() intent.HostSettings {
 	s := g.config.Settings
+	hosts := g.hostsEncrypted()
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)), Exclude: s.InterfaceExclude, NoForwarding: s.Forwarding == "Disabled", NoIPv6: !s.IPv6,
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows, OwnTable: s.OwnTable, Compiled: s.PolicyRendering == "Compiled",
@@ -168,6 +169,7 @@ func (g *Graph) host() intent.HostSettings {
 		WireGuard: intent.WireGuardSettings{
 			On: s.WireGuard.Enabled, Link: s.WireGuard.Link, Port: [2]uint16{uint16(s.WireGuard.Port[0]), uint16(s.WireGuard.Port[1])}, Priority: s.WireGuard.Priority,
 			KeepAlive: s.WireGuard.KeepAlive.Truncate(time.Second), Userspace: s.WireGuard.Userspace, Threads: s.WireGuard.Threads,
+			Hosts: hosts, InClear: inClear(s, hosts), Tables: tables(s.Routes.Tables),
 		},
 		MTU: intent.MTUSettings{
 			Links: s.MTULinks, Own: g.reach.Own(), Wanted: g.reach.Wanted(),

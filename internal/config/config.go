@@ -136,6 +136,7 @@ type Routes struct {
 	Elevated       [2]int        // of routes to machines that have come from another host; zero: none is better than Metric
 	Settle         time.Duration // how long they keep it after the migration
 	Protocol       int           // of routes to workloads
+	Tables         []TableRange  // of routes to other hosts by WireGuard
 	Cluster        string        // EnabledIPIPOnly, EnabledNoEncapOnly, Enabled or Disabled
 }
 
@@ -152,6 +153,7 @@ type WireGuard struct {
 	KeepAlive time.Duration
 	Userspace bool // a process has the tunnel where the kernel has no WireGuard
 	Clear     bool // what is for hosts without a key goes unencrypted
+	Hosts     bool // what is for other hosts' own addresses is encrypted, too
 	Metrics   bool // metrics of the devices are served
 	Threads   bool // threads of the kernel's take what its devices receive
 }

@@ -135,6 +135,13 @@ func storedOf(f *api.FelixConfiguration) stored {
 			s.values[name] = failsafeText(*list)
 		}
 	}
+	list := f.Spec.RouteTableRanges
+	if r := f.Spec.RouteTableRange; r != nil && list == nil {
+		list = &[]api.RouteTableRange{*r}
+	}
+	if delete(s.values, "routeTableRanges"); list != nil && len(*list) > 0 {
+		s.values["routeTableRanges"] = tablesText(*list)
+	}
 	if list := f.Spec.ExternalNodesList; list != nil {
 		s.values["externalNodesList"] = strings.Join(*list, ",")
 	}

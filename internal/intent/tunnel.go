@@ -2,6 +2,7 @@ package intent
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -132,4 +133,18 @@ type WireGuardSettings struct {
 	KeepAlive time.Duration
 	Userspace bool // where the kernel has no WireGuard, a process has the tunnel
 	Threads   bool // threads take what the kernel's devices receive
+
+	// Hosts: what is for the own addresses of hosts with a peer goes through the tunnel, too, but for InClear. Only while this host's key is published.
+	Hosts   [2]bool
+	InClear []Failsafe   // what this host sends to such ports, or from such ports, to other hosts' own addresses, is not encrypted; Net is of the other end
+	Tables  []TableRange // of numbers that tables of routes may have
+}
+
+// TableRange is a range of numbers of tables of routes.
+type TableRange struct{ Min, Max int }
+
+// Equal reports whether two settings are the same.
+func (w WireGuardSettings) Equal(o WireGuardSettings) bool {
+	return w.On == o.On && w.Link == o.Link && w.Port == o.Port && w.Priority == o.Priority && w.KeepAlive == o.KeepAlive && w.Userspace == o.Userspace && w.Threads == o.Threads &&
+		w.Hosts == o.Hosts && slices.Equal(w.InClear, o.InClear) && slices.Equal(w.Tables, o.Tables)
 }

@@ -387,6 +387,12 @@ func (r *Reach) Wanted() (out [intent.TunnelKinds]bool) {
 	return out
 }
 
+// Published reports whether this node's Node has a key of WireGuard of a kind that no other node before it, by name, says is its own.
+func (r *Reach) Published(k intent.TunnelKind) bool {
+	n := r.nodes[r.self]
+	return n.Net[family(k)].IsValid() && r.owns(r.self, n, k)
+}
+
 // Own returns this node's addresses, of IPv4 and of IPv6.
 func (r *Reach) Own() (out [2]netip.Addr) {
 	for f, p := range r.nodes[r.self].Net {

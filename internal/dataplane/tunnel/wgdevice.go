@@ -136,116 +136,21 @@ func (d *Driver) makeWireGuard(w *wireguard) (rtnl.Link, error) {
 	return d.rtnl.Link(w.name)
 }
 
-// lastTable is the largest number of a table that is looked at for one of our own, as upstream does by default.
-const lastTable = 250
-
-// readTable reads the rules and the table of routes, which it chooses if none of our rules leads to one.
-func (d *Driver) readTable(w *wireguard) error {
-	rules, others, err := d.rtnl.MarkRules(kernel.RouteProtocolHosts)
-	if err != nil {
-		return err
-	}
-	w.ruled = false
-	for _, r := range rules {
-		if r.Six == w.six {
-			w.ruled = w.ruled || r == w.rule(r.Table)
-			if w.table == 0 {
-				w.table = r.Table
-			}
-		}
-	}
-	if w.table != 0 {
-		return d.readRoutes(w)
-	}
-	for t := 1; t <= lastTable; t++ {
-		if all, err := d.rtnl.Routes(rtnl.RouteFilter{Table: t}); err != nil {
-			return err
-		} else if others[t] || foreign(all) {
-			continue
-		}
-		w.table = t
-		return d.readRoutes(w)
-	}
-	return fmt.Errorf("tables 1 to %d all have routes of others: none is left for WireGuard", lastTable)
-}
-
-// foreign reports whether some of the routes are not ours.
-func foreign(all []rtnl.Route) bool {
-	for _, r := range all {
-		if r.Protocol != kernel.RouteProtocolHosts {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *Driver) readRoutes(w *wireguard) error {
-	all, err := d.rtnl.Routes(rtnl.RouteFilter{Table: w.table, Protocol: kernel.RouteProtocolHosts})
-	if err != nil {
-		return err
-	}
-	w.routes.ObservedAll(func(yield func(routeKey, rtnl.Route) bool) {
-		for _, r := range all {
-			if r.Dst.Addr().Is6() == w.six && !yield(routeKey{r.Dst, r.Metric}, r) {
-				return
-			}
-		}
-	})
-	return nil
-}
-
-// rule leads packets into the table, but for those that a device of WireGuard sends.
-func (w *wireguard) rule(table int) rtnl.MarkRule {
-	return rtnl.MarkRule{Six: w.six, Priority: w.as.Priority, Table: table, Mark: kernel.MarkEncrypted}
-}
-
-// tellRule makes the rule, and then removes others of ours.
-func (d *Driver) tellRule(w *wireguard) error {
-	if w.ruled {
-		return nil
-	}
-	if err := d.rtnl.AddMarkRule(w.rule(w.table), kernel.RouteProtocolHosts); err != nil && !errors.Is(err, rtnl.ErrExists) {
-		return err
-	}
-	w.ruled = true
-	return d.leaveRules(w, true)
-}
-
-// leaveRules removes our rules of the family; but for the one that is wanted, if that is to stay.
-func (d *Driver) leaveRules(w *wireguard, but bool) error {
-	rules, _, err := d.rtnl.MarkRules(kernel.RouteProtocolHosts)
-	errs := []error{err}
-	for _, r := range rules {
-		if r.Six == w.six && (!but || r != w.rule(w.table)) {
-			errs = append(errs, ignoring(d.rtnl.DeleteMarkRule(r, kernel.RouteProtocolHosts)))
-			if w.table == 0 {
-				w.table = r.Table // whose routes are to go, too
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// unencrypt removes what is ours of a tunnel that nobody wants: the rule first, since without it the rest is nobody's way.
+// unencrypt removes what is ours of a tunnel that nobody wants: the rules first, since without them the rest is nobody's way.
 func (d *Driver) unencrypt(w *wireguard) error {
-	if err := d.leaveRules(w, false); err != nil {
-		return err
+	left := w.tables
+	w.tables = [2]int{}
+	errs := []error{d.leaveRules(w, false), d.leaveSkips(w)}
+	for _, table := range left {
+		errs = append(errs, d.wipe(w, table))
 	}
-	if w.table != 0 {
-		all, err := d.rtnl.Routes(rtnl.RouteFilter{Table: w.table, Protocol: kernel.RouteProtocolHosts})
-		errs := []error{err}
-		for _, r := range all {
-			if r.Dst.Addr().Is6() == w.six {
-				errs = append(errs, ignoring(d.rtnl.DeleteRoute(r)))
-			}
-		}
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
+	if err := errors.Join(errs...); err != nil {
+		w.tables = left
+		return err
 	}
 	w.routes.ResetActual()
 	w.peers.ResetActual()
-	w.table, w.index, w.ruled = 0, 0, false
+	w.index, w.ruled = 0, [2]bool{}
 	w.all() // for the time when it is wanted again
 	d.publish(w, wg.Key{})
 	return d.sweepWireGuard()
@@ -277,12 +182,10 @@ func (d *Driver) differencesWireGuard(w *wireguard) (out []string, err error) {
 		}
 		return out, nil
 	}
-	if err := d.readTable(w); err != nil {
+	if err := d.readTables(w); err != nil {
 		return nil, err
 	}
-	if !w.ruled {
-		out = append(out, fmt.Sprintf("the rule into table %d, with the routes of %s, is missing", w.table, w.kind()))
-	}
+	out = append(out, w.ruleLines()...)
 	if !there {
 		out = append(out, fmt.Sprintf("device %s is missing", w.name))
 	} else {
@@ -313,10 +216,10 @@ func (w *wireguard) lines() (out []string) {
 		out = append(out, fmt.Sprintf("device %s: peer %s is there, and nobody wants it", w.name, key))
 	}
 	for key := range w.routes.PendingUpdates() {
-		out = append(out, fmt.Sprintf("route %s in table %d is missing or another", key.dst, w.table))
+		out = append(out, fmt.Sprintf("route %s in table %d is missing or another", key.dst, w.tables[key.of]))
 	}
 	for key := range w.routes.PendingDeletes() {
-		out = append(out, fmt.Sprintf("route %s in table %d is there, and nobody wants it", key.dst, w.table))
+		out = append(out, fmt.Sprintf("route %s in table %d is there, and nobody wants it", key.dst, w.tables[key.of]))
 	}
 	return out
 }

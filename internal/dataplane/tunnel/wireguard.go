@@ -39,9 +39,12 @@ type wireguard struct {
 	dirty  map[string]bool                  // nodes whose peer or routes may have changed
 	bits   map[int]int                      // how many of nodes have a prefix of that length
 	moved  bool                             // locals may be in other blocks than before
+	ends   map[netip.Addr]bool              // hosts' addresses to which routes may have changed
 
-	table  int // zero: not chosen
-	ruled  bool
+	tables [2]int  // zero: not chosen
+	ruled  [2]bool // a rule leads into it
+	stray  bool    // there may be rules of ours that nobody wants
+	skips  *delta.Map[rtnl.SkipRule, bool]
 	peers  *delta.Map[wg.Key, peer]
 	routes *delta.Map[routeKey, rtnl.Route]
 }
@@ -56,6 +59,7 @@ type peer struct {
 type routeKey struct {
 	dst    netip.Prefix
 	metric int
+	of     int // an index of tables
 }
 
 // metricClosed is that of the routes that lead nowhere, behind those through the device.
@@ -65,10 +69,11 @@ func newWireGuard(k intent.TunnelKind) *wireguard {
 	return &wireguard{
 		device: device{name: k.Link(), check: true}, family: map[bool]int{true: 1}[k == intent.WireGuard6], six: k == intent.WireGuard6,
 		nodes: map[netip.Prefix]string{}, blocks: map[string]map[netip.Prefix]bool{}, others: map[string]intent.TunnelPeer{}, locals: map[netip.Prefix]bool{},
-		hosts: map[netip.Addr]map[string]bool{}, keys: map[string]wg.Key{}, dirty: map[string]bool{}, bits: map[int]int{},
+		hosts: map[netip.Addr]map[string]bool{}, keys: map[string]wg.Key{}, dirty: map[string]bool{}, bits: map[int]int{}, ends: map[netip.Addr]bool{},
+		skips: delta.New[rtnl.SkipRule](func(want, is bool) bool { return want == is }),
 		peers: delta.New[wg.Key](func(want, is peer) bool { return want == is }),
 		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
-			return want.Kind == is.Kind && want.Link == is.Link
+			return want.Kind == is.Kind && want.Link == is.Link && want.Source == is.Source && want.Table == is.Table
 		}),
 	}
 }
@@ -81,16 +86,23 @@ func (w *wireguard) kind() intent.TunnelKind {
 // settle takes settings.
 func (w *wireguard) settle(h intent.HostSettings) {
 	on, want := h.WireGuard.On[w.family], h.Tunnels[w.kind()]
-	if on == w.on && want == w.want && h.WireGuard == w.as {
+	if on == w.on && want == w.want && h.WireGuard.Equal(w.as) {
 		return
 	}
-	if h.WireGuard.KeepAlive != w.as.KeepAlive || h.WireGuard.Port != w.as.Port {
+	if h.WireGuard.KeepAlive != w.as.KeepAlive || h.WireGuard.Port != w.as.Port || h.WireGuard.Hosts != w.as.Hosts || want != w.want {
 		w.all()
 	}
 	if name := h.WireGuard.Link[w.family]; name != "" && name != w.name {
 		w.name, w.index, w.public = name, 0, wg.Key{}
 	}
 	w.on, w.want, w.as, w.check = on, want, h.WireGuard, true
+	for of, table := range w.tables {
+		if !w.may(table) {
+			w.tables[of] = 0
+			w.all()
+		}
+	}
+	w.desireSkips()
 }
 
 // all has every peer and route worked out again.
@@ -100,6 +112,9 @@ func (w *wireguard) all() {
 	}
 	for node := range w.others {
 		w.dirty[node] = true
+	}
+	for host := range w.hosts {
+		w.ends[host] = true
 	}
 	w.moved = true
 }
@@ -135,7 +150,7 @@ func (w *wireguard) merge(b intent.Batch) {
 			if w.hosts[p.Host] == nil {
 				w.hosts[p.Host] = map[string]bool{}
 			}
-			w.others[p.Node], w.hosts[p.Host][p.Node] = p, true
+			w.others[p.Node], w.hosts[p.Host][p.Node], w.ends[p.Host] = p, true, true
 		}
 	}
 }
@@ -148,6 +163,7 @@ func (w *wireguard) forget(node string) {
 		return
 	}
 	delete(w.others, node)
+	w.ends[p.Host] = true
 	if delete(w.hosts[p.Host], node); len(w.hosts[p.Host]) == 0 {
 		delete(w.hosts, p.Host)
 	}
@@ -183,8 +199,8 @@ func (w *wireguard) put(dst netip.Prefix, node string) {
 			delete(w.bits, dst.Bits())
 		}
 		delete(w.nodes, dst)
-		w.routes.Undesire(routeKey{dst, kernel.RouteMetricHosts})
-		w.routes.Undesire(routeKey{dst, metricClosed})
+		w.routes.Undesire(routeKey{dst, kernel.RouteMetricHosts, toWorkloads})
+		w.routes.Undesire(routeKey{dst, metricClosed, toWorkloads})
 	}
 	if node == "" {
 		return
@@ -205,7 +221,7 @@ func (w *wireguard) local(dst netip.Prefix, is bool) {
 	w.moved = true
 	if w.locals[dst] = is; !is {
 		delete(w.locals, dst)
-		w.routes.Undesire(routeKey{dst, kernel.RouteMetricAgent})
+		w.routes.Undesire(routeKey{dst, kernel.RouteMetricAgent, toWorkloads})
 	}
 }
 
@@ -229,15 +245,11 @@ func (w *wireguard) resolve() {
 	for node := range w.dirty {
 		_, is := w.others[node]
 		for dst := range w.blocks[node] {
-			w.routes.Desire(routeKey{dst, metricClosed}, w.route(dst, rtnl.Unreachable))
-			if through := (routeKey{dst, kernel.RouteMetricHosts}); is && w.index != 0 {
-				w.routes.Desire(through, w.route(dst, rtnl.Unicast))
-			} else {
-				w.routes.Undesire(through)
-			}
+			w.lead(dst, toWorkloads, is)
 		}
 	}
 	w.resolvePeers()
+	w.resolveHosts()
 	clear(w.dirty)
 	if !w.moved {
 		return
@@ -245,11 +257,36 @@ func (w *wireguard) resolve() {
 	w.moved = false
 	for dst := range w.locals { // its block is another host's: the main table knows better
 		if w.within(dst) {
-			w.routes.Desire(routeKey{dst, kernel.RouteMetricAgent}, rtnl.Route{Dst: dst, Kind: rtnl.Throw, Table: w.table, Protocol: kernel.RouteProtocolHosts, Metric: kernel.RouteMetricAgent})
+			w.routes.Desire(routeKey{dst, kernel.RouteMetricAgent, toWorkloads}, rtnl.Route{Dst: dst, Kind: rtnl.Throw, Table: w.tables[toWorkloads], Protocol: kernel.RouteProtocolHosts, Metric: kernel.RouteMetricAgent})
 		} else {
-			w.routes.Undesire(routeKey{dst, kernel.RouteMetricAgent})
+			w.routes.Undesire(routeKey{dst, kernel.RouteMetricAgent, toWorkloads})
 		}
 	}
+}
+
+// lead wants the two routes to a destination; without a way, only the one that leads nowhere.
+func (w *wireguard) lead(dst netip.Prefix, of int, way bool) {
+	w.routes.Desire(routeKey{dst, metricClosed, of}, w.route(dst, of, rtnl.Unreachable))
+	if through := (routeKey{dst, kernel.RouteMetricHosts, of}); way && w.index != 0 {
+		w.routes.Desire(through, w.route(dst, of, rtnl.Unicast))
+	} else {
+		w.routes.Undesire(through)
+	}
+}
+
+// resolveHosts works out which own addresses of other hosts are led to: those of hosts with a key. Which of two with one address gets the packets is
+// a matter of peers.
+func (w *wireguard) resolveHosts() {
+	for host := range w.ends {
+		dst := netip.PrefixFrom(host, host.BitLen())
+		if w.hosted() && len(w.hosts[host]) > 0 {
+			w.lead(dst, toHosts, true)
+			continue
+		}
+		w.routes.Undesire(routeKey{dst, kernel.RouteMetricHosts, toHosts})
+		w.routes.Undesire(routeKey{dst, metricClosed, toHosts})
+	}
+	clear(w.ends)
 }
 
 // resolvePeers works out what the device should know of other hosts. Of two with one key calc has sent one.
@@ -293,18 +330,22 @@ func joined(ps []netip.Prefix) string {
 	return strings.TrimSpace(strings.Join(out, " "))
 }
 
-// route is one through the device, or one that leads nowhere.
-func (w *wireguard) route(dst netip.Prefix, k rtnl.RouteKind) rtnl.Route {
-	r := rtnl.Route{Dst: dst, Kind: k, Table: w.table, Protocol: kernel.RouteProtocolHosts, Metric: metricClosed}
+// route is one through the device, or one that leads nowhere. To other hosts, this one sends from its own address, as without the device: the
+// device's would be another one for whoever lists addresses.
+func (w *wireguard) route(dst netip.Prefix, of int, k rtnl.RouteKind) rtnl.Route {
+	r := rtnl.Route{Dst: dst, Kind: k, Table: w.tables[of], Protocol: kernel.RouteProtocolHosts, Metric: metricClosed}
 	if k == rtnl.Unicast {
 		r.Link, r.Metric = w.index, kernel.RouteMetricHosts
+		if of == toHosts {
+			r.Source = w.want.Host
+		}
 	}
 	return r
 }
 
 // encrypt makes a tunnel as wanted, or removes it.
 func (d *Driver) encrypt(ctx context.Context, w *wireguard) error {
-	if !d.settled || !w.check && len(w.dirty) == 0 && !w.moved {
+	if !d.settled || !w.check && len(w.dirty)+len(w.ends) == 0 && !w.moved {
 		return nil
 	}
 	if !w.on {
@@ -318,7 +359,7 @@ func (d *Driver) encrypt(ctx context.Context, w *wireguard) error {
 	}
 	var errs []error
 	if w.check {
-		if err := d.readTable(w); err != nil {
+		if err := d.readTables(w); err != nil {
 			return err
 		}
 		was := w.index
@@ -333,7 +374,11 @@ func (d *Driver) encrypt(ctx context.Context, w *wireguard) error {
 		d.note(w, node)
 	}
 	w.resolve()
-	errs = append(errs, d.tellPeers(w), d.thread(w), d.tellRoutes(ctx, w), d.tellRule(w))
+	errs = append(errs, d.tellPeers(w), d.thread(w))
+	if !w.hosted() {
+		errs = append(errs, d.leaveStray(w)) // before the routes go to which a rule leads
+	}
+	errs = append(errs, d.tellRoutes(ctx, w), d.tellRules(w))
 	err := errors.Join(errs...)
 	w.check = w.check || err != nil
 	return err
@@ -382,29 +427,37 @@ func (d *Driver) tellPeers(w *wireguard) error {
 	return nil
 }
 
-// tellRoutes makes the table of routes as wanted: what is missing first.
+// tellRoutes makes the tables of routes as wanted: what is missing first. Of the two routes to a destination, the one that leads nowhere comes last and goes
+// first, so that what is led elsewhere before and after is never without a way.
 func (d *Driver) tellRoutes(ctx context.Context, w *wireguard) error {
 	var errs []error
-	for key, r := range w.routes.PendingUpdates() {
-		if ctx.Err() != nil {
-			return ctx.Err()
+	for _, closed := range []bool{false, true} {
+		for key, r := range w.routes.PendingUpdates() {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if closed != (key.metric == metricClosed) {
+				continue
+			}
+			if err := d.rtnl.ReplaceRoute(r); err != nil {
+				errs = append(errs, fmt.Errorf("table %d: %w", r.Table, err))
+				continue
+			}
+			w.routes.MarkApplied(key)
 		}
-		if err := d.rtnl.ReplaceRoute(r); err != nil {
-			errs = append(errs, fmt.Errorf("table %d: %w", w.table, err))
-			continue
-		}
-		w.routes.MarkApplied(key)
 	}
-	for key := range w.routes.PendingDeletes() {
-		if !d.inSync {
-			break
+	for _, closed := range []bool{true, false} {
+		for key := range w.routes.PendingDeletes() {
+			if !d.inSync || closed != (key.metric == metricClosed) {
+				continue
+			}
+			r, _ := w.routes.Actual(key)
+			if err := ignoring(d.rtnl.DeleteRoute(r)); err != nil {
+				errs = append(errs, fmt.Errorf("table %d: %w", r.Table, err))
+				continue
+			}
+			w.routes.MarkDeleted(key)
 		}
-		r, _ := w.routes.Actual(key)
-		if err := ignoring(d.rtnl.DeleteRoute(r)); err != nil {
-			errs = append(errs, fmt.Errorf("table %d: %w", w.table, err))
-			continue
-		}
-		w.routes.MarkDeleted(key)
 	}
 	return errors.Join(errs...)
 }

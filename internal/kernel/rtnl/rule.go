@@ -128,6 +128,9 @@ func (h *Handle) MarkRules(protocol int) (ours []MarkRule, others map[int]bool, 
 			others[v.Table] = true
 			return nil
 		}
+		if v.Mark == 0 { // a SkipRule
+			return nil
+		}
 		ours = append(ours, MarkRule{v.Family == netlink.FAMILY_V6, v.Priority, v.Table, v.Mark})
 		return nil
 	})

@@ -112,3 +112,57 @@ func TestMarkedPacketsGoPastATable(t *testing.T) {
 		t.Errorf("after they were deleted: %v, %v, %v", got, others, err)
 	}
 }
+
+// TestPacketsOfAPortSkipRules: what this host sends to and from a port, to one network, goes past a table that all else goes into, in both families.
+func TestPacketsOfAPortSkipRules(t *testing.T) {
+	ns := netnstest.New(t)
+	h := ns.Rtnl()
+	const protocol, table = 81, 7
+	ns.Veth("one", "onep")
+	ns.Addr("one", "192.0.2.1/24", "2001:db8::1/64")
+	var want []rtnl.SkipRule
+	for _, six := range []bool{false, true} {
+		to := prefix("192.0.2.0/24")
+		if six {
+			to = prefix("2001:db8::/64")
+		}
+		must(t, h.AddRoute(rtnl.Route{Dst: to, Kind: rtnl.Unreachable, Table: table}))
+		must(t, h.AddMarkRule(rtnl.MarkRule{Six: six, Priority: 101, Table: table, Mark: 0x100000}, protocol))
+		want = append(want, rtnl.SkipRule{Six: six, Priority: 100, Target: 102, Protocol: 6, Port: 2379}, rtnl.SkipRule{Six: six, Priority: 100, Target: 102, Protocol: 17, Port: 3784, Answer: true, To: to}, rtnl.SkipRule{Six: six, Priority: 102})
+	}
+	for _, r := range want {
+		must(t, h.AddSkipRule(r, protocol))
+		if err := h.AddSkipRule(r, protocol); !errors.Is(err, rtnl.ErrExists) {
+			t.Errorf("a second rule: %v", err)
+		}
+	}
+	if got, err := h.SkipRules(protocol); err != nil || !slices.Equal(got, want) {
+		t.Errorf("rules are\n%+v, %v; want\n%+v", got, err, want)
+	}
+	if marks, _, err := h.MarkRules(protocol); err != nil || len(marks) != 2 {
+		t.Errorf("rules into tables are %v, %v", marks, err)
+	}
+	reach := func(skipped bool, args ...string) {
+		t.Helper()
+		out := ns.Run("sh", "-c", "ip route get "+strings.Join(args, " ")+" 2>&1 || true")
+		if strings.Contains(out, "dev one") != skipped {
+			t.Errorf("%v: %s; want that it skips the table: %v", args, out, skipped)
+		}
+	}
+	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
+		reach(true, to, "ipproto tcp dport 2379")
+		reach(false, to, "ipproto udp dport 2379")
+		reach(false, to, "ipproto tcp sport 2379 dport 9")
+		reach(true, to, "ipproto udp sport 3784 dport 9")
+		reach(false, to, "ipproto udp dport 3784")
+		reach(false, to)
+		reach(true, to, "mark 0x100000")
+	}
+	for _, r := range want {
+		must(t, h.DeleteSkipRule(r, protocol))
+	}
+	if got, err := h.SkipRules(protocol); err != nil || len(got) > 0 {
+		t.Errorf("rules that were deleted: %v, %v", got, err)
+	}
+	reach(false, "192.0.2.2", "ipproto tcp dport 2379")
+}

@@ -150,10 +150,15 @@ func hostLines(h intent.HostSettings) []string {
 		}
 		nat = fmt.Sprint(texts(n.From), texts(n.Pool), " as ", addr, " ", fmt.Sprintf("%d:%d", n.Ports.Min, n.Ports.Max))
 	}
+	hosts := "none"
+	if w := h.WireGuard; w.Hosts != [2]bool{} {
+		hosts = fmt.Sprint(w.Hosts, " but ", strings.Fields(failsafe(w.InClear)))
+	}
 	return []string{
 		"endpoint to host " + map[intent.ToHost]string{intent.ToHostDrop: "Drop", intent.ToHostReturn: "Return", intent.ToHostAccept: "Accept"}[h.EndpointToHost],
 		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("tunnels ", h.VXLAN.VNI, h.VXLAN.Port, h.MTU.Tunnels[0], h.MTU.Tunnels[1], h.MTU.Tunnels[2]), fmt.Sprint("sizes by ", h.MTU.Links, " for ", h.MTU.Wanted[0], h.MTU.Wanted[1], h.MTU.Wanted[2], h.MTU.Wanted[3], h.MTU.Wanted[4], " of ", own), fmt.Sprint("prefixes ", h.Prefixes),
 		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat, "metadata " + metadata, fmt.Sprint("inside ", texts(h.Inside)),
+		"hosts encrypted " + hosts,
 	}
 }
 

@@ -45,6 +45,9 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"wireguardRoutingRulePriority":7`, map[string]string{"WireGuard.Priority": "7"}},
 		{`"wireguardKeepAlive":"25s"`, map[string]string{"WireGuard.KeepAlive": "25s"}},
 		{`"wireguardUserspaceEnabled":false`, map[string]string{"WireGuard.Userspace": "false"}},
+		{`"routeTableRanges":[{"min":5,"max":9},{"min":300,"max":400}]`, map[string]string{"WireGuard.Tables": "[{5 9} {300 400}]"}},
+		{`"routeTableRange":{"min":5,"max":9}`, map[string]string{"WireGuard.Tables": "[{5 9}]"}},
+		{`"wireguardHostEncryptionEnabled":true`, nil}, // without WireGuard; see TestWhatOfHostsIsEncrypted
 		{`"wireguardThreadingEnabled":true`, map[string]string{"WireGuard.Threads": "true"}},
 		{`"wireguardMTU":1400`, map[string]string{"MTU.Tunnels": "[0 0 0 1400 0]"}},
 		{`"wireguardMTUV6":1300`, map[string]string{"MTU.Tunnels": "[0 0 0 0 1300]"}},
@@ -95,6 +98,7 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 			covered[field] = true
 		}
 	}
+	covered["WireGuard.Hosts"], covered["WireGuard.InClear"] = true, true // Nodes have a say: TestWhatOfHostsIsEncrypted, TestIntentsAreWhatTheResourcesSay
 	covered["NAT.From"] = true                             // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
 	covered["Tunnels"] = true                              // so do they: TestHowOtherHostsAreReached
 	covered["Inside"] = true                               // so do they, and Nodes: TestIntentsAreWhatTheResourcesSay

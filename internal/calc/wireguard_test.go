@@ -64,3 +64,41 @@ func TestWhatIsEncrypted(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatOfHostsIsEncrypted: what is for other hosts' own addresses is, of a family, while settings want it and this host's key is published.
+func TestWhatOfHostsIsEncrypted(t *testing.T) {
+	const key, other = "lIZGNy2QqzQ6DyrAvSsQFQRqVK2W2qPLZkqkOQ3a9lw=", "mIZGNy2QqzQ6DyrAvSsQFQRqVK2W2qPLZkqkOQ3a9lw="
+	node := func(name, status string) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "nodes/" + name, Value: fmt.Appendf(nil, `{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24","ipv6Address":"2001:db8::1/64"}},"status":{%s}}`, status)}
+	}
+	set := func(spec string) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{"failsafeInboundHostPorts":[{"protocol":"tcp","port":22,"net":"192.0.2.0/24"}],` +
+			`"failsafeOutboundHostPorts":[{"protocol":"tcp","port":22,"net":"192.0.2.0/24"},{"protocol":"udp","port":3784}],` + spec + `}}`)}
+	}
+	const wanted = `"wireguardEnabled":true,"wireguardHostEncryptionEnabled":true`
+	const but = "[{6 22 192.0.2.0/24} {17 3784 invalid Prefix} {17 4784 invalid Prefix} {17 51820 invalid Prefix} {17 51821 invalid Prefix}]"
+	g := New("h1")
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string
+	}{
+		{"no WireGuard", set(`"wireguardHostEncryptionEnabled":true`), "[false false] []"},
+		{"no key", set(wanted), "[false false] []"},
+		{"a key that is none", node("h1", `"wireguardPublicKey":"short"`), "[false false] []"},
+		{"its key is published", node("h1", `"wireguardPublicKey":"`+key+`"`), "[true false] " + but},
+		{"another host before it by name says that the key is its own", node("a", `"wireguardPublicKey":"`+key+`"`), "[false false] []"},
+		{"not any more", node("a", ``), "[true false] " + but},
+		{"the key of the other family, which is not wanted", node("h1", `"wireguardPublicKey":"`+key+`","wireguardPublicKeyV6":"`+other+`"`), "[true false] " + but},
+		{"it is", set(wanted + `,"wireguardEnabledV6":true`), "[true true] " + but},
+		{"another port", set(wanted + `,"wireguardListeningPort":4784`), "[true false] [{6 22 192.0.2.0/24} {17 3784 invalid Prefix} {17 4784 invalid Prefix} {17 51821 invalid Prefix}]"},
+		{"WireGuard for workloads alone", set(`"wireguardEnabled":true`), "[false false] []"},
+	} {
+		g.Update([]api.Update{tt.update})
+		g.Flush()
+		w := g.Intents().Host.WireGuard
+		if got := fmt.Sprint(w.Hosts, w.InClear); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}

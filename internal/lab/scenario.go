@@ -127,6 +127,7 @@ type scenario struct {
 	verbose  io.Writer
 	log      strings.Builder // each step and how long it took, for the bundle
 	kept     storage
+	storeOn  string // the host that has it; empty: none
 	runs     bool // kept does
 	relayed  bool // as the runner has it
 	relay    *process

@@ -24,20 +24,34 @@ import (
 // scenarioPatience is how long what should come may take, on a busy machine.
 const scenarioPatience = time.Minute
 
-// storeAddr is the store's on the hosts' link: it has a namespace of its own,
+// apartAddr is the store's on the hosts' link, unless it is on a host: it has a namespace of its own,
 // so that each host may be cut from it, and it from all.
-var storeAddr = netip.MustParseAddr("172.30.0.250")
+var apartAddr = netip.MustParseAddr("172.30.0.250")
 
 const storeName = "store"
 
-func (c *scenario) storeNS() string { return c.Spec.Prefix + storeName }
+// storeNS is the namespace that has the store, and storeAddr its address.
+func (c *scenario) storeNS() string {
+	if h, is := c.Spec.host(c.storeOn); is {
+		return c.Spec.hostNS(*h)
+	}
+	return c.Spec.Prefix + storeName
+}
+
+func (c *scenario) storeAddr() netip.Addr {
+	if h, is := c.Spec.host(c.storeOn); is {
+		return h.V4
+	}
+	return apartAddr
+}
+
 func (c *scenario) logFile(who string) string {
 	return filepath.Join(c.Dir, who, "node.log")
 }
 
 // hosts makes hosts, the store, and a twill node in each host.
 func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
-	c.Spec.Hosts = plan(h.Names...)
+	c.Spec.Hosts, c.storeOn = plan(h.Names...), h.Store
 	for i := range c.Spec.Hosts {
 		c.Spec.Hosts[i].Reflector = slices.Contains(h.Reflectors, c.Spec.Hosts[i].Name)
 	}
@@ -65,6 +79,9 @@ func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 
 // makeStore makes the store's namespace, on the hosts' link.
 func (c *scenario) makeStore() error {
+	if c.storeOn != "" {
+		return nil
+	}
 	sw, err := open(c.Spec.switchNS())
 	if err != nil {
 		return err
@@ -74,7 +91,7 @@ func (c *scenario) makeStore() error {
 	if err != nil {
 		return err
 	}
-	return c.attach(sw, bridge.Index, port{c.storeNS(), true, storeName, uplink, []netip.Prefix{netip.PrefixFrom(storeAddr, 24)}})
+	return c.attach(sw, bridge.Index, port{c.storeNS(), true, storeName, uplink, []netip.Prefix{netip.PrefixFrom(apartAddr, 24)}})
 }
 
 // port is a namespace's connection to a bridge of the switch.

@@ -58,7 +58,7 @@ func (e *etcd) start(ctx context.Context) error {
 	return store.Close()
 }
 
-func (e *etcd) url() string { return "http://" + netip.AddrPortFrom(storeAddr, 2379).String() }
+func (e *etcd) url() string { return "http://" + netip.AddrPortFrom(e.c.storeAddr(), 2379).String() }
 
 func (e *etcd) stop() error { return e.p.stop() }
 
@@ -106,7 +106,7 @@ func (k *cluster) start(context.Context) error {
 		k.Start()
 		return nil
 	}
-	at := netip.AddrPortFrom(storeAddr, clusterPort).String()
+	at := netip.AddrPortFrom(k.c.storeAddr(), clusterPort).String()
 	k.onHosts = k.At(at)
 	err := inside(k.c.storeNS(), func() (err error) {
 		k.listener, err = net.Listen("tcp", at)

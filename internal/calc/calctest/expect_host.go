@@ -67,7 +67,25 @@ func (x *expected) hostLines() []string {
 		"nat " + x.nat(),
 		"metadata " + x.metadata(),
 		fmt.Sprint("inside ", x.inside()),
+		"hosts encrypted " + x.hostsEncrypted(),
 	}
+}
+
+// hostsEncrypted is for which families what hosts send to each other is encrypted, and what of it is not.
+func (x *expected) hostsEncrypted() string {
+	on := [2]bool{}
+	for f := range on {
+		on[f] = x.asked(wireguard+f) && x.works(x.node, wireguard+f) && setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.WireguardHostEncryptionEnabled }), false)
+	}
+	if !on[0] && !on[1] {
+		return "none"
+	}
+	text := setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeInboundHostPorts }), ordered(failsafeIn)) + " " +
+		setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut))
+	text += fmt.Sprintf(" 17:3784 17:4784 17:%d 17:%d", x.number(func(s api.FelixConfigurationSpec) *int { return s.WireguardListeningPort }, 51820), x.number(func(s api.FelixConfigurationSpec) *int { return s.WireguardListeningPortV6 }, 51821))
+	words := strings.Fields(text)
+	slices.Sort(words)
+	return fmt.Sprint(on, " but ", slices.Compact(words))
 }
 
 // own are this node's addresses, of IPv4 and of IPv6.

@@ -251,6 +251,8 @@ func (w *Cluster) nat(spec object) {
 		{"wireguardEnabled", []any{true, false, false}},
 		{"wireguardEnabledV6", []any{true, false, false}},
 		{"wireguardAllowUnencrypted", []any{true, false}},
+		{"wireguardHostEncryptionEnabled", []any{true, true, false}},
+		{"wireguardListeningPort", []any{51820, 3784, 7777}},
 		{"mtuIfacePattern", []any{"^bond.*"}},
 		{"programClusterRoutes", []any{"Enabled", "EnabledNoEncapOnly", "EnabledIPIPOnly", "Disabled"}},
 		{"externalNodesList", []any{[]string{"198.51.100.0/24"}, []string{"198.51.100.9", "192.0.2.2", "2001:db8:9::/64"}, []string{}}},

@@ -10,7 +10,10 @@ import (
 type Action any
 
 // Hosts makes the hosts, each with a twill node, and the store. Dedicated reflectors are the last of the names.
-type Hosts struct{ Names, Reflectors []string }
+type Hosts struct {
+	Names, Reflectors []string
+	Store             string // the host that has the store; empty: it is on none of them
+}
 
 // Link makes another link between two hosts.
 type Link struct{ A, B, Name string }

@@ -18,6 +18,10 @@ func readHosts(l *line) Action {
 	}
 	reflectors := false
 	for l.err == nil && (len(h.Names) == 0 || len(l.words) > 0 || reflectors && len(h.Reflectors) == 0) {
+		if len(h.Names) > 0 && l.take("store") {
+			h.Store = l.name(aHost)
+			break
+		}
 		if len(h.Names) > 0 && !reflectors && l.take("reflectors") {
 			reflectors = true
 			continue

@@ -29,7 +29,7 @@ type verb struct {
 }
 
 var verbs = map[string]verb{
-	"hosts":      {"hosts NAME… [reflectors NAME…]", false, readHosts},
+	"hosts":      {"hosts NAME… [reflectors NAME…] [store HOST]", false, readHosts},
 	"link":       {"link HOST HOST [NAME]", false, readLink},
 	"workload":   {"workload HOST NAME IPV4 [IPV6] [bare] [ns=NAMESPACE] [profile=NAME,…] [port=NAME:NUMBER] [LABEL=VALUE…]", false, readWorkload},
 	"endpoint":   {"endpoint WORKLOAD", false, func(l *line) Action { return Endpoint{l.name(aWorkload)} }},

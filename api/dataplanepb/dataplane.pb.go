@@ -13,11 +13,12 @@
 package dataplanepb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -3276,6 +3277,9 @@ type WireGuardSettings struct {
 	KeepAliveSeconds uint64                 `protobuf:"varint,5,opt,name=keep_alive_seconds,json=keepAliveSeconds,proto3" json:"keep_alive_seconds,omitempty"`
 	Userspace        bool                   `protobuf:"varint,6,opt,name=userspace,proto3" json:"userspace,omitempty"`
 	Threads          bool                   `protobuf:"varint,7,opt,name=threads,proto3" json:"threads,omitempty"`
+	Hosts            []bool                 `protobuf:"varint,8,rep,packed,name=hosts,proto3" json:"hosts,omitempty"`            // what is for other hosts' own addresses is encrypted, too, but for
+	InClear          []*Failsafe            `protobuf:"bytes,9,rep,name=in_clear,json=inClear,proto3" json:"in_clear,omitempty"` // what this host sends to or from these ports; net is of the other end
+	Tables           []*TableRange          `protobuf:"bytes,10,rep,name=tables,proto3" json:"tables,omitempty"`                 // of numbers that tables of routes may have
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -3359,6 +3363,79 @@ func (x *WireGuardSettings) GetThreads() bool {
 	return false
 }
 
+func (x *WireGuardSettings) GetHosts() []bool {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *WireGuardSettings) GetInClear() []*Failsafe {
+	if x != nil {
+		return x.InClear
+	}
+	return nil
+}
+
+func (x *WireGuardSettings) GetTables() []*TableRange {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
+type TableRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Min           uint32                 `protobuf:"varint,1,opt,name=min,proto3" json:"min,omitempty"`
+	Max           uint32                 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TableRange) Reset() {
+	*x = TableRange{}
+	mi := &file_dataplane_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableRange) ProtoMessage() {}
+
+func (x *TableRange) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
+func (*TableRange) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *TableRange) GetMin() uint32 {
+	if x != nil {
+		return x.Min
+	}
+	return 0
+}
+
+func (x *TableRange) GetMax() uint32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
 type MTUSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Links         string                 `protobuf:"bytes,1,opt,name=links,proto3" json:"links,omitempty"`
@@ -3371,7 +3448,7 @@ type MTUSettings struct {
 
 func (x *MTUSettings) Reset() {
 	*x = MTUSettings{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3460,7 @@ func (x *MTUSettings) String() string {
 func (*MTUSettings) ProtoMessage() {}
 
 func (x *MTUSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3473,7 @@ func (x *MTUSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MTUSettings.ProtoReflect.Descriptor instead.
 func (*MTUSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MTUSettings) GetLinks() string {
@@ -3442,7 +3519,7 @@ type RouteSettings struct {
 
 func (x *RouteSettings) Reset() {
 	*x = RouteSettings{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3531,7 @@ func (x *RouteSettings) String() string {
 func (*RouteSettings) ProtoMessage() {}
 
 func (x *RouteSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3544,7 @@ func (x *RouteSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteSettings.ProtoReflect.Descriptor instead.
 func (*RouteSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RouteSettings) GetOff() bool {
@@ -3778,7 +3855,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x03mac\x18\x03 \x01(\tR\x03mac\"5\n" +
 	"\rVXLANSettings\x12\x10\n" +
 	"\x03vni\x18\x01 \x01(\rR\x03vni\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\"\xcd\x01\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\"\xd4\x02\n" +
 	"\x11WireGuardSettings\x12\x0e\n" +
 	"\x02on\x18\x01 \x03(\bR\x02on\x12\x12\n" +
 	"\x04link\x18\x02 \x03(\tR\x04link\x12\x12\n" +
@@ -3786,7 +3863,15 @@ const file_dataplane_proto_rawDesc = "" +
 	"\bpriority\x18\x04 \x01(\rR\bpriority\x12,\n" +
 	"\x12keep_alive_seconds\x18\x05 \x01(\x04R\x10keepAliveSeconds\x12\x1c\n" +
 	"\tuserspace\x18\x06 \x01(\bR\tuserspace\x12\x18\n" +
-	"\athreads\x18\a \x01(\bR\athreads\"g\n" +
+	"\athreads\x18\a \x01(\bR\athreads\x12\x14\n" +
+	"\x05hosts\x18\b \x03(\bR\x05hosts\x127\n" +
+	"\bin_clear\x18\t \x03(\v2\x1c.twill.dataplane.v1.FailsafeR\ainClear\x126\n" +
+	"\x06tables\x18\n" +
+	" \x03(\v2\x1e.twill.dataplane.v1.TableRangeR\x06tables\"0\n" +
+	"\n" +
+	"TableRange\x12\x10\n" +
+	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"g\n" +
 	"\vMTUSettings\x12\x14\n" +
 	"\x05links\x18\x01 \x01(\tR\x05links\x12\x10\n" +
 	"\x03own\x18\x02 \x03(\tR\x03own\x12\x18\n" +
@@ -3829,55 +3914,59 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
-var file_dataplane_proto_goTypes = []any{
-	(Action)(0),               // 0: twill.dataplane.v1.Action
-	(TunnelKind)(0),           // 1: twill.dataplane.v1.TunnelKind
-	(IPSet_Kind)(0),           // 2: twill.dataplane.v1.IPSet.Kind
-	(Route_Kind)(0),           // 3: twill.dataplane.v1.Route.Kind
-	(Route_Move)(0),           // 4: twill.dataplane.v1.Route.Move
-	(HostSettings_ToHost)(0),  // 5: twill.dataplane.v1.HostSettings.ToHost
-	(*ToDriver)(nil),          // 6: twill.dataplane.v1.ToDriver
-	(*FromDriver)(nil),        // 7: twill.dataplane.v1.FromDriver
-	(*Hello)(nil),             // 8: twill.dataplane.v1.Hello
-	(*Welcome)(nil),           // 9: twill.dataplane.v1.Welcome
-	(*Commit)(nil),            // 10: twill.dataplane.v1.Commit
-	(*Committed)(nil),         // 11: twill.dataplane.v1.Committed
-	(*Outcome)(nil),           // 12: twill.dataplane.v1.Outcome
-	(*Key)(nil),               // 13: twill.dataplane.v1.Key
-	(*IPSet)(nil),             // 14: twill.dataplane.v1.IPSet
-	(*Member)(nil),            // 15: twill.dataplane.v1.Member
-	(*MembersChange)(nil),     // 16: twill.dataplane.v1.MembersChange
-	(*PolicyID)(nil),          // 17: twill.dataplane.v1.PolicyID
-	(*Policy)(nil),            // 18: twill.dataplane.v1.Policy
-	(*Rule)(nil),              // 19: twill.dataplane.v1.Rule
-	(*ICMP)(nil),              // 20: twill.dataplane.v1.ICMP
-	(*Peer)(nil),              // 21: twill.dataplane.v1.Peer
-	(*PortRange)(nil),         // 22: twill.dataplane.v1.PortRange
-	(*EndpointID)(nil),        // 23: twill.dataplane.v1.EndpointID
-	(*Endpoint)(nil),          // 24: twill.dataplane.v1.Endpoint
-	(*NAT)(nil),               // 25: twill.dataplane.v1.NAT
-	(*QoS)(nil),               // 26: twill.dataplane.v1.QoS
-	(*Limits)(nil),            // 27: twill.dataplane.v1.Limits
-	(*Bandwidth)(nil),         // 28: twill.dataplane.v1.Bandwidth
-	(*Stages)(nil),            // 29: twill.dataplane.v1.Stages
-	(*Tier)(nil),              // 30: twill.dataplane.v1.Tier
-	(*Route)(nil),             // 31: twill.dataplane.v1.Route
-	(*PeerID)(nil),            // 32: twill.dataplane.v1.PeerID
-	(*TunnelPeer)(nil),        // 33: twill.dataplane.v1.TunnelPeer
-	(*HostSettings)(nil),      // 34: twill.dataplane.v1.HostSettings
-	(*IPTablesSettings)(nil),  // 35: twill.dataplane.v1.IPTablesSettings
-	(*KernelSettings)(nil),    // 36: twill.dataplane.v1.KernelSettings
-	(*Failsafe)(nil),          // 37: twill.dataplane.v1.Failsafe
-	(*LogSettings)(nil),       // 38: twill.dataplane.v1.LogSettings
-	(*NATOutgoing)(nil),       // 39: twill.dataplane.v1.NATOutgoing
-	(*Tunnel)(nil),            // 40: twill.dataplane.v1.Tunnel
-	(*VXLANSettings)(nil),     // 41: twill.dataplane.v1.VXLANSettings
-	(*WireGuardSettings)(nil), // 42: twill.dataplane.v1.WireGuardSettings
-	(*MTUSettings)(nil),       // 43: twill.dataplane.v1.MTUSettings
-	(*RouteSettings)(nil),     // 44: twill.dataplane.v1.RouteSettings
-}
+var (
+	file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+	file_dataplane_proto_msgTypes  = make([]protoimpl.MessageInfo, 40)
+	file_dataplane_proto_goTypes   = []any{
+		Action(0),                 // 0: twill.dataplane.v1.Action
+		TunnelKind(0),             // 1: twill.dataplane.v1.TunnelKind
+		IPSet_Kind(0),             // 2: twill.dataplane.v1.IPSet.Kind
+		Route_Kind(0),             // 3: twill.dataplane.v1.Route.Kind
+		Route_Move(0),             // 4: twill.dataplane.v1.Route.Move
+		HostSettings_ToHost(0),    // 5: twill.dataplane.v1.HostSettings.ToHost
+		(*ToDriver)(nil),          // 6: twill.dataplane.v1.ToDriver
+		(*FromDriver)(nil),        // 7: twill.dataplane.v1.FromDriver
+		(*Hello)(nil),             // 8: twill.dataplane.v1.Hello
+		(*Welcome)(nil),           // 9: twill.dataplane.v1.Welcome
+		(*Commit)(nil),            // 10: twill.dataplane.v1.Commit
+		(*Committed)(nil),         // 11: twill.dataplane.v1.Committed
+		(*Outcome)(nil),           // 12: twill.dataplane.v1.Outcome
+		(*Key)(nil),               // 13: twill.dataplane.v1.Key
+		(*IPSet)(nil),             // 14: twill.dataplane.v1.IPSet
+		(*Member)(nil),            // 15: twill.dataplane.v1.Member
+		(*MembersChange)(nil),     // 16: twill.dataplane.v1.MembersChange
+		(*PolicyID)(nil),          // 17: twill.dataplane.v1.PolicyID
+		(*Policy)(nil),            // 18: twill.dataplane.v1.Policy
+		(*Rule)(nil),              // 19: twill.dataplane.v1.Rule
+		(*ICMP)(nil),              // 20: twill.dataplane.v1.ICMP
+		(*Peer)(nil),              // 21: twill.dataplane.v1.Peer
+		(*PortRange)(nil),         // 22: twill.dataplane.v1.PortRange
+		(*EndpointID)(nil),        // 23: twill.dataplane.v1.EndpointID
+		(*Endpoint)(nil),          // 24: twill.dataplane.v1.Endpoint
+		(*NAT)(nil),               // 25: twill.dataplane.v1.NAT
+		(*QoS)(nil),               // 26: twill.dataplane.v1.QoS
+		(*Limits)(nil),            // 27: twill.dataplane.v1.Limits
+		(*Bandwidth)(nil),         // 28: twill.dataplane.v1.Bandwidth
+		(*Stages)(nil),            // 29: twill.dataplane.v1.Stages
+		(*Tier)(nil),              // 30: twill.dataplane.v1.Tier
+		(*Route)(nil),             // 31: twill.dataplane.v1.Route
+		(*PeerID)(nil),            // 32: twill.dataplane.v1.PeerID
+		(*TunnelPeer)(nil),        // 33: twill.dataplane.v1.TunnelPeer
+		(*HostSettings)(nil),      // 34: twill.dataplane.v1.HostSettings
+		(*IPTablesSettings)(nil),  // 35: twill.dataplane.v1.IPTablesSettings
+		(*KernelSettings)(nil),    // 36: twill.dataplane.v1.KernelSettings
+		(*Failsafe)(nil),          // 37: twill.dataplane.v1.Failsafe
+		(*LogSettings)(nil),       // 38: twill.dataplane.v1.LogSettings
+		(*NATOutgoing)(nil),       // 39: twill.dataplane.v1.NATOutgoing
+		(*Tunnel)(nil),            // 40: twill.dataplane.v1.Tunnel
+		(*VXLANSettings)(nil),     // 41: twill.dataplane.v1.VXLANSettings
+		(*WireGuardSettings)(nil), // 42: twill.dataplane.v1.WireGuardSettings
+		(*TableRange)(nil),        // 43: twill.dataplane.v1.TableRange
+		(*MTUSettings)(nil),       // 44: twill.dataplane.v1.MTUSettings
+		(*RouteSettings)(nil),     // 45: twill.dataplane.v1.RouteSettings
+	}
+)
+
 var file_dataplane_proto_depIdxs = []int32{
 	8,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
 	14, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet
@@ -3940,18 +4029,20 @@ var file_dataplane_proto_depIdxs = []int32{
 	40, // 58: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
 	41, // 59: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
 	42, // 60: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
-	43, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
-	44, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
+	44, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
+	45, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
 	36, // 63: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
 	35, // 64: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
 	22, // 65: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
-	6,  // 66: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
-	7,  // 67: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
-	67, // [67:68] is the sub-list for method output_type
-	66, // [66:67] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	37, // 66: twill.dataplane.v1.WireGuardSettings.in_clear:type_name -> twill.dataplane.v1.Failsafe
+	43, // 67: twill.dataplane.v1.WireGuardSettings.tables:type_name -> twill.dataplane.v1.TableRange
+	6,  // 68: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
+	7,  // 69: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
+	69, // [69:70] is the sub-list for method output_type
+	68, // [68:69] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -3991,7 +4082,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

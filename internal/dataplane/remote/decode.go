@@ -186,14 +186,15 @@ func list[A, B any](r *reading, what string, into []B, from []A, f func(A) B) {
 	}
 }
 
+func (r *reading) failsafe(f *pb.Failsafe) intent.Failsafe {
+	return intent.Failsafe{Protocol: small[uint8](r, "protocol", f.GetProtocol()), Port: small[uint16](r, "port", f.GetPort()), Net: r.prefix(f.GetNet())}
+}
+
 func (r *reading) host(h *pb.HostSettings) intent.HostSettings {
-	failsafe := func(f *pb.Failsafe) intent.Failsafe {
-		return intent.Failsafe{Protocol: small[uint8](r, "protocol", f.GetProtocol()), Port: small[uint16](r, "port", f.GetPort()), Net: r.prefix(f.GetNet())}
-	}
 	n, l := h.GetNatOutgoing(), h.GetLog()
 	out := intent.HostSettings{
 		EndpointToHost: intent.ToHost(h.GetEndpointToHost()), Prefixes: h.GetPrefixes(), Exclude: h.GetExclude(), NoForwarding: h.GetNoForwarding(), NoIPv6: h.GetNoIpv6(),
-		AllowVXLAN: h.GetAllowVxlan(), AllowIPIP: h.GetAllowIpip(), AllowInvalid: h.GetAllowInvalid(), FailsafeIn: each(h.GetFailsafeIn(), failsafe), FailsafeOut: each(h.GetFailsafeOut(), failsafe),
+		AllowVXLAN: h.GetAllowVxlan(), AllowIPIP: h.GetAllowIpip(), AllowInvalid: h.GetAllowInvalid(), FailsafeIn: each(h.GetFailsafeIn(), r.failsafe), FailsafeOut: each(h.GetFailsafeOut(), r.failsafe),
 		KeepDenied: h.GetKeepDenied(), ReportAllowed: h.GetReportAllowed(),
 		Log: intent.LogSettings{Prefix: l.GetPrefix(), Rate: l.GetRate(), Per: time.Duration(l.GetPerSeconds()) * time.Second, Burst: l.GetBurst()},
 		NAT: intent.NATOutgoing{
@@ -222,7 +223,9 @@ func (r *reading) rest(out *intent.HostSettings, h *pb.HostSettings) {
 	out.Refresh = intent.Refresh{Policy: every(k.GetRefreshPolicy()), Routes: every(k.GetRefreshRoutes()), Interfaces: every(k.GetRefreshInterfaces())}
 	out.WireGuard = intent.WireGuardSettings{
 		Priority: int(w.GetPriority()), KeepAlive: time.Duration(w.GetKeepAliveSeconds()) * time.Second, Userspace: w.GetUserspace(), Threads: w.GetThreads(),
+		InClear: each(w.GetInClear(), r.failsafe), Tables: each(w.GetTables(), func(t *pb.TableRange) intent.TableRange { return intent.TableRange{Min: int(t.GetMin()), Max: int(t.GetMax())} }),
 	}
+	list(r, "families", out.WireGuard.Hosts[:], w.GetHosts(), same)
 	list(r, "families", out.WireGuard.On[:], w.GetOn(), same)
 	list(r, "families", out.WireGuard.Link[:], w.GetLink(), func(s string) string { return s })
 	list(r, "families", out.WireGuard.Port[:], w.GetPort(), func(n uint32) uint16 { return small[uint16](r, "port", n) })

@@ -94,7 +94,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
 	arrived, heap := &arrival{all: make(chan struct{})}, &heapProfiles{log: cfg.Log}
-	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Keys: tunnels.Key})
+	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Sysctl: handles.sysctl, Keys: tunnels.Key})
 	forwarding, followers := in.parts([]dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, []dataplane.Follower{live, dropped, logged}, arrived)
 	loop := dataplane.New(dataplane.Config{
 		Policy: policy, Forwarding: forwarding, Followers: followers,

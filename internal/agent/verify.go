@@ -68,7 +68,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{where, policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{WireGuard: d.wireguard(cfg.Socket)})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}, {"proxy", answers}} {
+	}{{where, policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{WireGuard: d.wireguard(cfg.Socket), Sysctl: d.sysctl})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}, {"proxy", answers}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {

@@ -99,10 +99,10 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		}
 	}
 	covered["WireGuard.Hosts"], covered["WireGuard.InClear"] = true, true // Nodes have a say: TestWhatOfHostsIsEncrypted, TestIntentsAreWhatTheResourcesSay
-	covered["NAT.From"] = true                             // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
-	covered["Tunnels"] = true                              // so do they: TestHowOtherHostsAreReached
-	covered["Inside"] = true                               // so do they, and Nodes: TestIntentsAreWhatTheResourcesSay
-	covered["MTU.Own"], covered["MTU.Wanted"] = true, true // and so do Nodes and pools: TestIntentsAreWhatTheResourcesSay
+	covered["NAT.From"] = true                                            // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
+	covered["Tunnels"] = true                                             // so do they: TestHowOtherHostsAreReached
+	covered["Inside"] = true                                              // so do they, and Nodes: TestIntentsAreWhatTheResourcesSay
+	covered["MTU.Own"], covered["MTU.Wanted"] = true, true                // and so do Nodes and pools: TestIntentsAreWhatTheResourcesSay
 	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(covered))) {
 		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(covered)))
 	}

@@ -128,8 +128,8 @@ type scenario struct {
 	log      strings.Builder // each step and how long it took, for the bundle
 	kept     storage
 	storeOn  string // the host that has it; empty: none
-	runs     bool // kept does
-	relayed  bool // as the runner has it
+	runs     bool   // kept does
+	relayed  bool   // as the runner has it
 	relay    *process
 	nodes    map[string]*process
 	bird     []string          // as the runner has it

@@ -90,8 +90,12 @@ func (s *State) refreshHosts() {
 	names := s.hostNames()
 	for _, st := range hostStages {
 		var ask []Guard
-		for _, link := range s.linksInOrder() {
-			e := s.endpoints[s.hosts.links[link]]
+		links := s.hosts.links
+		if st.stage == rules.HostNormal {
+			links = s.withDecrypted(links)
+		}
+		for _, link := range linksInOrder(links) {
+			e := s.endpoints[links[link]]
 			if link == everyLink && st.stage == rules.Untracked {
 				continue
 			}
@@ -183,9 +187,9 @@ func (s *State) askSilently(c rules.Chain, e intent.Endpoint, st hostStage) {
 }
 
 // linksInOrder returns the interfaces in order, everyLink last.
-func (s *State) linksInOrder() []string {
+func linksInOrder(links map[string]intent.EndpointID) []string {
 	var out []string
-	for l := range s.hosts.links {
+	for l := range links {
 		out = append(out, l)
 	}
 	slices.SortFunc(out, func(a, b string) int {

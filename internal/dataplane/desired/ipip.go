@@ -1,6 +1,10 @@
 package desired
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -33,6 +37,25 @@ func (s *State) byWireGuard(dir intent.Direction) (gs []Guard) {
 		gs = append(gs, Guard{Terms: append(portOf(protoUDP, rules.Dst, s.host.WireGuard.Port[f]), peer), Do: Skip, Comment: k.String()})
 	}
 	return gs
+}
+
+// withDecrypted are the host endpoints of interfaces, with those of WireGuard's devices while what hosts send to each other is encrypted: what comes out
+// of such a device, or goes into it, and is of this host itself, is judged as it is in clear, by the endpoint of the interface that has the host's
+// address. A device that an endpoint names has that one.
+func (s *State) withDecrypted(links map[string]intent.EndpointID) map[string]intent.EndpointID {
+	out := maps.Clone(links)
+	for f, k := range []intent.TunnelKind{intent.WireGuard, intent.WireGuard6} {
+		device := cmp.Or(s.host.WireGuard.Link[f], k.Link())
+		if _, own := links[device]; own || !s.host.WireGuard.Hosts[f] {
+			continue
+		}
+		for _, link := range slices.Sorted(maps.Keys(s.hosts.addrs)) {
+			if id, is := links[link]; is && slices.Contains(s.hosts.addrs[link], s.host.Tunnels[k].Host) {
+				out[device] = id
+			}
+		}
+	}
+	return out
 }
 
 // betweenHosts passes what goes between this host and others through tunnels.

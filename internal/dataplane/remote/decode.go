@@ -223,7 +223,9 @@ func (r *reading) rest(out *intent.HostSettings, h *pb.HostSettings) {
 	out.Refresh = intent.Refresh{Policy: every(k.GetRefreshPolicy()), Routes: every(k.GetRefreshRoutes()), Interfaces: every(k.GetRefreshInterfaces())}
 	out.WireGuard = intent.WireGuardSettings{
 		Priority: int(w.GetPriority()), KeepAlive: time.Duration(w.GetKeepAliveSeconds()) * time.Second, Userspace: w.GetUserspace(), Threads: w.GetThreads(),
-		InClear: each(w.GetInClear(), r.failsafe), Tables: each(w.GetTables(), func(t *pb.TableRange) intent.TableRange { return intent.TableRange{Min: int(t.GetMin()), Max: int(t.GetMax())} }),
+		InClear: each(w.GetInClear(), r.failsafe), Tables: each(w.GetTables(), func(t *pb.TableRange) intent.TableRange {
+			return intent.TableRange{Min: int(t.GetMin()), Max: int(t.GetMax())}
+		}),
 	}
 	list(r, "families", out.WireGuard.Hosts[:], w.GetHosts(), same)
 	list(r, "families", out.WireGuard.On[:], w.GetOn(), same)

@@ -174,7 +174,9 @@ func encodeHost(h intent.HostSettings) *pb.HostSettings {
 		Vxlan: &pb.VXLANSettings{Vni: uint32(h.VXLAN.VNI), Port: uint32(h.VXLAN.Port)},
 		Wireguard: &pb.WireGuardSettings{
 			On: w.On[:], Link: w.Link[:], Port: each(w.Port[:], number[uint16]), Priority: uint32(w.Priority), KeepAliveSeconds: uint64(w.KeepAlive / time.Second), Userspace: w.Userspace, Threads: w.Threads,
-			Hosts: w.Hosts[:], InClear: each(w.InClear, encodeFailsafe), Tables: each(w.Tables, func(t intent.TableRange) *pb.TableRange { return &pb.TableRange{Min: uint32(t.Min), Max: uint32(t.Max)} }),
+			Hosts: w.Hosts[:], InClear: each(w.InClear, encodeFailsafe), Tables: each(w.Tables, func(t intent.TableRange) *pb.TableRange {
+				return &pb.TableRange{Min: uint32(t.Min), Max: uint32(t.Max)}
+			}),
 		},
 		Mtu: &pb.MTUSettings{Links: m.Links, Own: each(m.Own[:], text[netip.Addr]), Tunnels: each(m.Tunnels[:], number[int]), Wanted: m.Wanted[:]},
 		Kernel: &pb.KernelSettings{

@@ -22,6 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
 	"github.com/twillnet/twill/internal/kernel/wg"
 )
 
@@ -62,6 +63,7 @@ type Config struct {
 	MTUFile string    // has the size of workloads' packets, as a decimal number without a line's end, as upstream's agent writes it; empty: no file
 	Notify  func(MTU) // called when it changes, from Apply; nil: not called
 
+	Sysctl    *sysctl.Handle                           // nil: settings of devices stay as they are
 	WireGuard *wg.Handle                               // nil: there is no WireGuard
 	Keys      func(k intent.TunnelKind, public string) // called with this host's public key of WireGuard, again and again, from Apply; empty: it has none; nil: not called
 }

@@ -67,6 +67,7 @@ func (w *wireguard) desireSkips() {
 		}
 		for _, answer := range []bool{false, true} {
 			r := rtnl.SkipRule{Six: w.six, Priority: at + skipPriority, Target: at + landPriority, Protocol: f.Protocol, Port: f.Port, Answer: answer}
+			r.Forward = f == intent.Failsafe{Protocol: udp, Port: w.as.Port[w.family]} // so that the way back of all of these is found by their ports
 			if f.Net.IsValid() && f.Net.Bits() > 0 {
 				r.To = f.Net.Masked()
 			}
@@ -74,6 +75,8 @@ func (w *wireguard) desireSkips() {
 		}
 	}
 }
+
+const udp = 17 // IANA
 
 // defaultTables are upstream's.
 var defaultTables = []intent.TableRange{{Min: 1, Max: 250}}

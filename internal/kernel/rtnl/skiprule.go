@@ -8,7 +8,8 @@ import (
 )
 
 // SkipRule has some packets that this host itself sends skip the rules up to a later priority (FR_ACT_GOTO). The kernel asks the same rules about
-// what this host receives where it looks for the way back (rp_filter). Needs Linux 4.17: before, rules do not know of ports.
+// what this host receives where it looks for the way back (rp_filter), but knows ports there only while some rule with a port is also for packets
+// that are forwarded (fib_rule_requires_fldissect). Needs Linux 4.17: before, rules do not know of ports.
 type SkipRule struct {
 	Six      bool
 	Priority int
@@ -17,6 +18,7 @@ type SkipRule struct {
 	Protocol uint8        // IANA's number
 	Port     uint16       // to which the packet is sent
 	Answer   bool         // Port is the one from which it is sent
+	Forward  bool         // packets that this host forwards, too
 }
 
 const (
@@ -52,7 +54,10 @@ func (r SkipRule) rule(protocol int) *netlink.Rule {
 		v.Type = nopRule
 		return v
 	}
-	v.Type, v.Goto, v.IifName, v.IPProto = gotoRule, r.Target, "lo", int(r.Protocol)
+	v.Type, v.Goto, v.IPProto = gotoRule, r.Target, int(r.Protocol)
+	if !r.Forward {
+		v.IifName = "lo"
+	}
 	if r.To.IsValid() {
 		v.Dst = toIPNet(r.To)
 	}
@@ -73,7 +78,7 @@ func (h *Handle) SkipRules(protocol int) (ours []SkipRule, err error) {
 		}
 		r := SkipRule{Six: v.Family == netlink.FAMILY_V6, Priority: v.Priority, Protocol: uint8(v.IPProto)}
 		if v.Goto > 0 {
-			r.Target = v.Goto
+			r.Target, r.Forward = v.Goto, v.IifName == ""
 		}
 		r.To, _ = fromIPNet(v.Dst)
 		switch {

@@ -47,8 +47,9 @@ func (w *wireguard) wants(r rtnl.MarkRule) bool {
 	return r == w.rule(toWorkloads) || w.hosted() && r == w.rule(toHosts)
 }
 
-// desireSkips works out which rules lead past the table of hosts.
-func (w *wireguard) desireSkips() {
+// desireSkips works out which rules lead past the table of hosts: for what must not need a key, and for what is bound to an interface that leads to
+// other hosts, as the kernel is that looks for the gateway of a route.
+func (w *wireguard) desireSkips(uplinks map[string]bool) {
 	var old []rtnl.SkipRule
 	for r := range w.skips.All() {
 		old = append(old, r)
@@ -61,6 +62,9 @@ func (w *wireguard) desireSkips() {
 	}
 	at := w.priority()
 	w.skips.Desire(rtnl.SkipRule{Six: w.six, Priority: at + landPriority}, true)
+	for link := range uplinks {
+		w.skips.Desire(rtnl.SkipRule{Six: w.six, Priority: at + skipPriority, Target: at + landPriority, Out: link}, true)
+	}
 	for _, f := range w.as.InClear {
 		if f.Net.IsValid() && f.Net.Addr().Is6() != w.six {
 			continue
@@ -97,6 +101,7 @@ func (w *wireguard) may(table int) bool {
 
 // readTables reads the rules and the tables of routes, which it chooses if none of our rules leads to one that may be ours.
 func (d *Driver) readTables(w *wireguard) error {
+	w.desireSkips(d.mtu.counted)
 	rules, others, err := d.rtnl.MarkRules(kernel.RouteProtocolHosts)
 	if err != nil {
 		return err
@@ -281,10 +286,10 @@ func (w *wireguard) ruleLines() (out []string) {
 		out = append(out, fmt.Sprintf("a rule of %s is there, and nobody wants it", w.kind()))
 	}
 	for r := range w.skips.PendingUpdates() {
-		out = append(out, fmt.Sprintf("rule %d, by which protocol %d port %d is not encrypted, is missing", r.Priority, r.Protocol, r.Port))
+		out = append(out, fmt.Sprintf("rule %d, by which protocol %d port %d %s is not encrypted, is missing", r.Priority, r.Protocol, r.Port, r.Out))
 	}
 	for r := range w.skips.PendingDeletes() {
-		out = append(out, fmt.Sprintf("rule %d, by which protocol %d port %d is not encrypted, is there, and nobody wants it", r.Priority, r.Protocol, r.Port))
+		out = append(out, fmt.Sprintf("rule %d, by which protocol %d port %d %s is not encrypted, is there, and nobody wants it", r.Priority, r.Protocol, r.Port, r.Out))
 	}
 	return out
 }

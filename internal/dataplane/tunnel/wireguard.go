@@ -102,7 +102,6 @@ func (w *wireguard) settle(h intent.HostSettings) {
 			w.all()
 		}
 	}
-	w.desireSkips()
 }
 
 // all has every peer and route worked out again.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twillnet/twill/internal/kernel"
 	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/kernel/checksum"
@@ -78,6 +79,9 @@ func openEcho(dst netip.Addr) (int, error) {
 	err = unix.SetsockoptInt(fd, level, option, probe)
 	if err == nil && !dst.Is4() {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
+	}
+	if err == nil { // what is measured is the way of encrypted packets, and not that into the device which encrypts
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(kernel.MarkEncrypted))
 	}
 	if err == nil {
 		err = unix.Connect(fd, at)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/twillnet/twill/internal/kernel"
 	"golang.org/x/sys/unix"
 )
 
@@ -73,6 +74,10 @@ func openTrace(dst netip.Addr, hops int) (int, error) {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
 	if err != nil {
 		return 0, os.NewSyscallError("raw socket", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(kernel.MarkEncrypted)); err != nil { // as in openEcho
+		unix.Close(fd)
+		return 0, fmt.Errorf("echo to %s: %w", dst, err)
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, level, o[0], o[1]); err != nil {

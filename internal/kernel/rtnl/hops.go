@@ -9,6 +9,7 @@ import (
 	"slices"
 	"unique"
 
+	"github.com/twillnet/twill/internal/kernel"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -77,9 +78,10 @@ func parseHops(b []byte) Hops {
 }
 
 // Lookup returns the route by which the host sends to an address: its link, and its gateway if it has one. It is
-// ErrNotFound if there is none that leads to another host.
+// ErrNotFound if there is none that leads to another host. Whether packets that go there are encrypted, and so are led into a device before, is no
+// matter: it is the way of those that are.
 func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
-	rs, err := h.routeGet(to)
+	rs, err := h.routeGet(to, kernel.MarkEncrypted)
 	if err != nil {
 		return Hop{}, wrap(err, "look up %s", to)
 	}
@@ -94,7 +96,7 @@ func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
 // RouteTo returns the route by which the host sends to an address, also one of its own: its Source is what it sends
 // from. Nothing is sent. It is ErrNotFound if there is none.
 func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
-	rs, err := h.routeGet(to)
+	rs, err := h.routeGet(to, 0)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return Route{}, fmt.Errorf("route to %s: %w (%w)", to, ErrNotFound, err)
@@ -106,10 +108,10 @@ func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
 	return fromRoute(rs[0]), nil
 }
 
-func (h *Handle) routeGet(to netip.Addr) ([]netlink.Route, error) {
+func (h *Handle) routeGet(to netip.Addr, mark uint32) ([]netlink.Route, error) {
 	loose, err := h.nonStrict()
 	if err != nil {
 		return nil, err
 	}
-	return loose.RouteGet(to.AsSlice())
+	return loose.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Mark: mark})
 }

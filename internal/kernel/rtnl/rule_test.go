@@ -129,7 +129,8 @@ func TestPacketsOfAPortSkipRules(t *testing.T) {
 		must(t, h.AddRoute(rtnl.Route{Dst: to, Kind: rtnl.Unreachable, Table: table}))
 		must(t, h.AddMarkRule(rtnl.MarkRule{Six: six, Priority: 101, Table: table, Mark: 0x100000}, protocol))
 		want = append(want, rtnl.SkipRule{Six: six, Priority: 100, Target: 102, Protocol: 6, Port: 2379}, rtnl.SkipRule{Six: six, Priority: 100, Target: 102, Protocol: 17, Port: 3784, Answer: true, To: to},
-			rtnl.SkipRule{Six: six, Priority: 100, Target: 102, Protocol: 17, Port: 51820, Forward: true}, rtnl.SkipRule{Six: six, Priority: 102})
+			rtnl.SkipRule{Six: six, Priority: 100, Target: 102, Protocol: 17, Port: 51820, Forward: true},
+			rtnl.SkipRule{Six: six, Priority: 100, Target: 102, Out: "one"}, rtnl.SkipRule{Six: six, Priority: 102})
 	}
 	for _, r := range want {
 		must(t, h.AddSkipRule(r, protocol))
@@ -158,6 +159,7 @@ func TestPacketsOfAPortSkipRules(t *testing.T) {
 		reach(false, to, "ipproto udp dport 3784")
 		reach(false, to)
 		reach(true, to, "mark 0x100000")
+		reach(true, to, "oif one")
 	}
 	for _, r := range want {
 		must(t, h.DeleteSkipRule(r, protocol))

@@ -19,6 +19,7 @@ type SkipRule struct {
 	Port     uint16       // to which the packet is sent
 	Answer   bool         // Port is the one from which it is sent
 	Forward  bool         // packets that this host forwards, too
+	Out      string       // instead of To and all that follows: what is bound to that interface, which the kernel also asks about where it looks whether a route's gateway is on a link (fib_check_nh)
 }
 
 const (
@@ -54,9 +55,12 @@ func (r SkipRule) rule(protocol int) *netlink.Rule {
 		v.Type = nopRule
 		return v
 	}
-	v.Type, v.Goto, v.IPProto = gotoRule, r.Target, int(r.Protocol)
+	v.Type, v.Goto, v.IPProto, v.OifName = gotoRule, r.Target, int(r.Protocol), r.Out
 	if !r.Forward {
 		v.IifName = "lo"
+	}
+	if r.Out != "" {
+		return v
 	}
 	if r.To.IsValid() {
 		v.Dst = toIPNet(r.To)
@@ -76,7 +80,7 @@ func (h *Handle) SkipRules(protocol int) (ours []SkipRule, err error) {
 		if int(v.Protocol) != protocol || v.Mark != 0 || v.Table != unix.RT_TABLE_UNSPEC {
 			return nil
 		}
-		r := SkipRule{Six: v.Family == netlink.FAMILY_V6, Priority: v.Priority, Protocol: uint8(v.IPProto)}
+		r := SkipRule{Six: v.Family == netlink.FAMILY_V6, Priority: v.Priority, Protocol: uint8(v.IPProto), Out: v.OifName}
 		if v.Goto > 0 {
 			r.Target, r.Forward = v.Goto, v.IifName == ""
 		}

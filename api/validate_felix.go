@@ -275,10 +275,11 @@ func (v *validator) felixWireGuard(s *FelixConfigurationSpec) {
 	}
 }
 
-// MaxTable is the largest number of a table of routes, and MaxTables how many there may be in all ranges.
+// MaxTable is the largest number of a table of routes, and MaxTables how many there may be in all ranges, of which there may be MaxTableRanges.
 const (
-	MaxTable  = 1<<32 - 1
-	MaxTables = 1<<16 - 1
+	MaxTable       = 1<<32 - 1
+	MaxTables      = 1<<16 - 1
+	MaxTableRanges = 100
 )
 
 // RouteTableRange is a range of numbers of tables of routes.
@@ -296,6 +297,10 @@ func (v *validator) felixTables(s *FelixConfigurationSpec) {
 		}
 	}
 	if all == nil {
+		return
+	}
+	if len(*all) > MaxTableRanges {
+		v.fail("spec.routeTableRanges", fmt.Sprintf("has %d ranges: want %d at most", len(*all), MaxTableRanges))
 		return
 	}
 	n := 0

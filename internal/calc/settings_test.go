@@ -47,7 +47,7 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"wireguardUserspaceEnabled":false`, map[string]string{"WireGuard.Userspace": "false"}},
 		{`"routeTableRanges":[{"min":5,"max":9},{"min":300,"max":400}]`, map[string]string{"WireGuard.Tables": "[{5 9} {300 400}]"}},
 		{`"routeTableRange":{"min":5,"max":9}`, map[string]string{"WireGuard.Tables": "[{5 9}]"}},
-		{`"wireguardHostEncryptionEnabled":true`, nil}, // without WireGuard; see TestWhatOfHostsIsEncrypted
+		{`"wireguardHostEncryptionEnabled":true`, nil}, // without WireGuard: see TestWhatOfHostsIsEncrypted
 		{`"wireguardThreadingEnabled":true`, map[string]string{"WireGuard.Threads": "true"}},
 		{`"wireguardMTU":1400`, map[string]string{"MTU.Tunnels": "[0 0 0 1400 0]"}},
 		{`"wireguardMTUV6":1300`, map[string]string{"MTU.Tunnels": "[0 0 0 0 1300]"}},

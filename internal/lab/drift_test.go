@@ -261,7 +261,7 @@ func TestEverySettingIsLive(t *testing.T) {
 		"featureDetectOverride": `"ChecksumOffloadBroken=true"`, "externalNodesList": `["192.0.2.0/24"]`, "programClusterRoutes": `"Enabled"`, "routeSyncDisabled": `true`, "removeExternalRoutes": `false`,
 		"deviceRouteSourceAddress": `"172.30.0.1"`, "deviceRouteSourceAddressIPv6": `"fd30::1"`, "deviceRouteProtocol": `99`, "ipv4NormalRoutePriority": `900`, "ipv6NormalRoutePriority": `901`, "ipv4ElevatedRoutePriority": `400`, "ipv6ElevatedRoutePriority": `401`, "liveMigrationRouteConvergenceTime": `"5s"`,
 		"wireguardEnabled": `true`, "wireguardEnabledV6": `true`, "wireguardListeningPort": `51830`, "wireguardListeningPortV6": `51831`, "wireguardInterfaceName": `"wg.v4"`, "wireguardInterfaceNameV6": `"wg.v6"`,
-		"wireguardRoutingRulePriority": `98`, "wireguardMTU": `1400`, "wireguardMTUV6": `1380`, "wireguardKeepAlive": `"25s"`, "wireguardUserspaceEnabled": `false`, "wireguardAllowUnencrypted": `true`, "wireguardThreadingEnabled": `true`, "prometheusWireGuardMetricsEnabled": `false`,
+		"wireguardRoutingRulePriority": `98`, "wireguardMTU": `1400`, "wireguardMTUV6": `1380`, "wireguardKeepAlive": `"25s"`, "wireguardUserspaceEnabled": `false`, "wireguardAllowUnencrypted": `true`, "wireguardThreadingEnabled": `true`, "wireguardHostEncryptionEnabled": `true`, "routeTableRanges": `[{"min":20,"max":40}]`, "prometheusWireGuardMetricsEnabled": `false`,
 		"logPrefix": `"%t"`, "logActionRateLimit": `"none"`, "logActionRateLimitBurst": `7`,
 	}
 	served := map[string]string{ // what there is to read, of those settings

@@ -15,7 +15,7 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 var felixSettings = slices.Concat(
 	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay wireguardKeepAlive liveMigrationRouteConvergenceTime usageReportingInitialDelay usageReportingInterval", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
-		"prometheusProcessMetricsEnabled prometheusWireGuardMetricsEnabled wireguardThreadingEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled debugDisableLogDropping usageReportingEnabled routeSyncDisabled useInternalDataplaneDriver", pointer),
+		"prometheusProcessMetricsEnabled prometheusWireGuardMetricsEnabled wireguardThreadingEnabled wireguardHostEncryptionEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled debugDisableLogDropping usageReportingEnabled routeSyncDisabled useInternalDataplaneDriver", pointer),
 	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6", from(1, 65535)), fieldsOf("wireguardInterfaceName", pick("wireguard.cali", "wg0")), fieldsOf("wireguardInterfaceNameV6", pick("wg-v6.cali", "wg1")), fieldsOf("wireguardRoutingRulePriority", from(1, 9999)), fieldsOf("wireguardMTU wireguardMTUV6 vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
 	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
 	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath debugMemoryProfilePath endpointStatusPathPrefix", files),
@@ -31,14 +31,14 @@ var felixSettings = slices.Concat(
 		opt("natOutgoingAddress", addr4), opt("natPortRange", pick("32768:65535")), opt("natOutgoingExclusions", pick("IPPoolsOnly", "IPPoolsAndHostIPs")),
 		opt("iptablesNATOutgoingInterfaceFilter", pick("eth0", "eth+")), opt("openstackRegion", pick("region-1")), opt("nftablesMode", pick("Enabled", "Disabled", "Auto")),
 		opt("nftablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(83, 185)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
+		opt("routeTableRanges", some(0, 2, obj(req("min", from(1, 9)), req("max", from(10, 250))))), // or the older routeTableRange, which is one of them
 		opt("programClusterRoutes", pick("Enabled", "Disabled", "EnabledNoEncapOnly", "EnabledIPIPOnly")), opt("healthTimeoutOverrides", some(0, 2, func(a *Author) any { return Object{"name": fmt.Sprintf("part-%d", a.fresh()), "timeout": "20s"} })),
 	},
 )
 
 // laterSettings are those that concern parts which Twill does not have.
 var laterSettings = slices.Concat(
-	fieldsOf("wireguardHostEncryptionEnabled "+
-		"bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
+	fieldsOf("bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
 		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled flowLogsCollectorDebugTrace genericXDPEnabled "+
 		"requireMTUFile sidecarAccelerationEnabled xdpEnabled", pointer),
 	fieldsOf("dataplaneWatchdogTimeout iptablesRefreshInterval iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
@@ -64,7 +64,6 @@ var laterSettings = slices.Concat(
 		opt("bpfMapSizeConntrackScaling", anyCase("Disabled", "DoubleIfFull")), opt("bpfOverlayHostSourceIP", pick("TunnelAddress", "HostAddress")), opt("bpfPSNATPorts", pick("20000:29999")),
 		opt("iptablesBackend", pick("Legacy", "NFT", "Auto")), opt("istioDSCPMark", either(from(0, 63), pick("AF11"))), opt("kubeNodePortRanges", some(0, 2, pick("30000:32767"))),
 		opt("localSubnetL2Reachability", pick("Disabled", "PodsAndLoadBalancers")), opt("routeSource", anyCase("WorkloadIPs", "CalicoIPAM")),
-		opt("routeTableRange", obj(req("min", from(1, 9)), req("max", from(10, 250)))), opt("routeTableRanges", some(0, 2, obj(req("min", from(1, 9)), req("max", from(10, 250))))),
 		opt("serviceLoopPrevention", anyCase("Drop", "Reject", "Disabled")),
 	},
 )

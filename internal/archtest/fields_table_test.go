@@ -62,7 +62,7 @@ var proofs = []proof{
 	{"calc.TestWhatIsEncrypted, TestEachSettingReachesTheIntent, tunnel.TestWireGuardFollowsTheIntents, testdata/script/wireguard.txt", "FelixConfigurationSpec", "wireguardEnabled wireguardEnabledV6"},
 	{"calc.TestWhatIsEncrypted", "FelixConfigurationSpec", "wireguardAllowUnencrypted"},
 	{"calc.TestWhatOfHostsIsEncrypted, tunnel.TestWhatIsForHostsIsEncrypted, testdata/script/wireguard_host.txt", "FelixConfigurationSpec", "wireguardHostEncryptionEnabled"},
-	{"tunnel.TestTablesAreOfTheRanges, calc.TestEachSettingReachesTheIntent, testdata/script/wireguard_host.txt", "FelixConfigurationSpec", "routeTableRange routeTableRanges"},
+	{"tunnel.TestTablesAreOfTheRanges, calc.TestEachSettingReachesTheIntent, testdata/script/wireguard_host.txt", "RouteTableRange", "min max"},
 	{"tunnel.TestSettingsSayWhatAWireGuardDeviceIs, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", `wireguardListeningPort wireguardListeningPortV6 wireguardInterfaceName wireguardInterfaceNameV6
 		wireguardRoutingRulePriority wireguardKeepAlive wireguardMTU wireguardMTUV6`},
 	{"tunnel.TestThreadsOfAWireGuardDevice, rtnl.TestThreadsTakeWhatALinkReceives, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "wireguardThreadingEnabled"},

@@ -113,7 +113,7 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 			is, would = would, is
 		}
 		e.Answers = append(e.Answers, is)
-		if way, are := paths.Between(us, q.Src, q.Dst, is.Dst); are {
+		if way, are := paths.Between(us, q, is.Dst); are {
 			e.Ways = append(e.Ways, way)
 		}
 		if is.Allowed != would.Allowed {

@@ -25,9 +25,10 @@ type Way struct {
 // Other is the way by routes that are not the agent's.
 const Other = "other"
 
-// Between says how packets go from the host of one end to that of the other, if these are two hosts: to an address of the other end's,
+// Between says how packets of a question go from the host of one end to that of the other, if these are two hosts: to an address of the other end's,
 // which is a workload of it, or the host itself.
-func Between(us []api.Update, src, dst world.Party, addr netip.Addr) (Way, bool) {
+func Between(us []api.Update, q world.Query, addr netip.Addr) (Way, bool) {
+	src, dst := q.Src, q.Dst
 	if src.Node == "" || dst.Node == "" || src.Node == dst.Node || !addr.IsValid() {
 		return Way{}, false
 	}
@@ -47,16 +48,49 @@ func Between(us []api.Update, src, dst world.Party, addr netip.Addr) (Way, bool)
 		best = r.Dst.Bits()
 		w.By, w.Encrypted, w.Problem = by(r, b.Peers)
 	}
+	if best < 0 && b.Host != nil && hostEncrypted(b, f, dst.Node, addr) {
+		if what := excepted(b.Host.WireGuard.InClear, q, addr); what == "" {
+			w.By, w.Encrypted = intent.WireGuard.Encapsulation(), true
+		} else {
+			w.Problem = "in clear, although settings want WireGuard: " + what
+		}
+	}
 	wanted := g.Settings().Settings.WireGuard.Enabled[f]
 	if wanted && !w.Encrypted && w.Problem == "" {
 		w.Problem = "in clear, although settings want WireGuard: "
 		if dst.Host {
-			w.Problem += "it is to the host's own address"
+			w.Problem += "it is to the host's own address" + whyNot(g.Settings().Settings.WireGuard.Hosts)
 		} else {
 			w.Problem += "wireguardAllowUnencrypted is true and " + dst.Node + " has no key, or no block of addresses has this one"
 		}
 	}
 	return w, true
+}
+
+// whyNot is why what is for a host's own address is not encrypted; on: settings want that it is.
+func whyNot(on bool) string {
+	if on {
+		return ", and one of the hosts has no key of WireGuard, or this is not its Node's address"
+	}
+	return ", and wireguardHostEncryptionEnabled is false"
+}
+
+// hostEncrypted reports whether what is for an own address of a node goes into the device of a family.
+func hostEncrypted(b intent.Batch, f int, node string, addr netip.Addr) bool {
+	return b.Host.WireGuard.Hosts[f] && slices.ContainsFunc(b.Peers, func(p intent.TunnelPeer) bool {
+		return p.Node == node && p.Host == addr && p.Kind == [2]intent.TunnelKind{intent.WireGuard, intent.WireGuard6}[f]
+	})
+}
+
+// excepted says why what a host itself sends to another's own address is not encrypted; empty: it is.
+func excepted(list []intent.Failsafe, q world.Query, addr netip.Addr) string {
+	for _, f := range list {
+		if !q.Src.Host || f.Protocol != q.Proto || f.Port != q.DstPort && f.Port != q.SrcPort || f.Net.IsValid() && !f.Net.Contains(addr) {
+			continue
+		}
+		return fmt.Sprintf("it is of port %d, which must not need a key: a failsafe port, or WireGuard's or BFD's own", f.Port)
+	}
+	return ""
 }
 
 // by is how a route leads to another host.

@@ -54,6 +54,20 @@ var settingLimits = limits{
 	},
 }
 
+// limitTables holds ranges of tables of routes.
+func limitTables(n node) {
+	ordered := func(r node, last int64) {
+		r.field("min").within(1, last)
+		r.field("max").within(1, last)
+		r.must("self.min <= self.max", "want the smaller number first")
+	}
+	ordered(n.field("routeTableRange"), 250)
+	n.field("routeTableRanges").most(api.MaxTableRanges)
+	ordered(n.field("routeTableRanges").items(), api.MaxTable)
+	n.field("routeTableRanges").must(fmt.Sprintf("self.map(r, r.max - r.min + 1).sum() <= %d", api.MaxTables), fmt.Sprintf("want %d tables at most", api.MaxTables))
+	n.must("!has(self.routeTableRange) || !has(self.routeTableRanges)", "routeTableRange is the older form of routeTableRanges, which is there, too: delete it")
+}
+
 // limitFelix holds words in any case, as upstream's agents read them.
 func limitFelix(n node) {
 	n.field("nodeSelector").longest(longestSelector)
@@ -91,16 +105,7 @@ func limitFelix(n node) {
 	n.field("vxlanVNI").within(1, 1<<24-1)
 	n.each(func(f node) { f.within(1, 65535) }, "wireguardListeningPort", "wireguardListeningPortV6")
 	n.field("wireguardRoutingRulePriority").within(1, api.MaxRulePriority)
-	ordered := func(r node, last int64) {
-		r.field("min").within(1, last)
-		r.field("max").within(1, last)
-		r.must("self.min <= self.max", "want the smaller number first")
-	}
-	ordered(n.field("routeTableRange"), 250)
-	n.field("routeTableRanges").most(api.MaxTableRanges)
-	ordered(n.field("routeTableRanges").items(), api.MaxTable)
-	n.field("routeTableRanges").must(fmt.Sprintf("self.map(r, r.max - r.min + 1).sum() <= %d", api.MaxTables), fmt.Sprintf("want %d tables at most", api.MaxTables))
-	n.must("!has(self.routeTableRange) || !has(self.routeTableRanges)", "routeTableRange is the older form of routeTableRanges, which is there, too: delete it")
+	limitTables(n)
 	n.each(func(f node) { f.like(`([a-zA-Z0-9_-][a-zA-Z0-9_.-]{0,14})?`) }, "wireguardInterfaceName", "wireguardInterfaceNameV6")
 	for f, low := range map[string]int{"vxlanMTU": api.MinMTU, "ipipMTU": api.MinMTU, "vxlanMTUV6": api.MinMTUV6, "wireguardMTU": api.MinMTU, "wireguardMTUV6": api.MinMTUV6} {
 		n.field(f).within(0, api.MaxMTU)

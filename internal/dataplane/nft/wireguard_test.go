@@ -45,8 +45,9 @@ func TestWhatIsDecryptedForTheHostIsJudged(t *testing.T) {
 	h.out.Addr("wg0", "198.51.100.2/24")
 	own := netip.MustParseAddr(addrs["host"][0])
 	settings := intent.HostSettings{EndpointToHost: intent.ToHostAccept, Tunnels: intent.Tunnels{intent.WireGuard: {Host: own}}}
-	settings.WireGuard.Link[0] = "wg0"
+	settings.WireGuard.Link[0], settings.WireGuard.Port = "wg0", [2]uint16{51820, 51821}
 	b := pair(nil)
+	b.IPSets = append(b.IPSets, intent.IPSet{ID: intent.SetWireGuardPeers})
 	b.Endpoints, b.Host = append(b.Endpoints, hep("up0")), &settings // without policy or profile: it denies
 	h.d.Merge(b)
 	h.d.Links([]ifmon.Change{{Link: ifmon.Link{Name: "up0", Addrs: []netip.Prefix{netip.PrefixFrom(own, 24)}}}})
@@ -56,7 +57,6 @@ func TestWhatIsDecryptedForTheHostIsJudged(t *testing.T) {
 	}
 	clear := out(h.out, h.ns, addrs["host"][0])
 	in, back := out(h.out, h.ns, "198.51.100.1"), out(h.ns, h.out, "198.51.100.2")
-	t.Log(h.ns.Run("sh", "-c", "ip addr; ip route; nft list table inet twill"), h.out.Run("ip", "addr"))
 	clear.WantBlocked(t)
 	in.WantReach(t) // what hosts send is not encrypted: nothing that was in clear is here
 

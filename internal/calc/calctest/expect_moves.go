@@ -77,10 +77,12 @@ func (w *Cluster) migration(namespace, name string) object {
 	case w.maybe(0.8):
 		source["workloadEndpoint"] = endpoint()
 	}
-	if w.maybe(0.6) {
+	wrong := w.cfg.Wrong > 0 && w.maybe(0.3) // with both targets, or with none
+	named := w.maybe(0.6)
+	if named {
 		target["workloadEndpoint"] = endpoint()
 	}
-	if w.maybe(0.5) {
+	if named == wrong {
 		target["selector"] = w.selector()
 	}
 	return resource(api.KindLiveMigration, namespace, name, nil, object{"source": source, "target": target})

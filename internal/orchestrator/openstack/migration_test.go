@@ -219,7 +219,7 @@ func TestAResyncOfBeforeDoesNotBringBackATarget(t *testing.T) {
 	p.holds("after the resync", "h1-openstack-vm-a")
 }
 
-// meanwhile is a datastore in which something happens after it was listed for the first time.
+// meanwhile is a datastore in which something happens after its endpoints were listed for the first time.
 type meanwhile struct {
 	datastore.Store
 	do func()
@@ -227,7 +227,7 @@ type meanwhile struct {
 
 func (m *meanwhile) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
 	all, err := m.Store.List(ctx, prefix)
-	if do := m.do; do != nil {
+	if do := m.do; do != nil && prefix == api.KeyPrefix(api.KindWorkloadEndpoint, "openstack") { // feedback lists, too, at any time
 		m.do = nil
 		do()
 	}

@@ -65,7 +65,7 @@ func limitTables(n node) {
 	n.field("routeTableRanges").most(api.MaxTableRanges)
 	ordered(n.field("routeTableRanges").items(), api.MaxTable)
 	n.field("routeTableRanges").must(fmt.Sprintf("self.map(r, r.max - r.min + 1).sum() <= %d", api.MaxTables), fmt.Sprintf("want %d tables at most", api.MaxTables))
-	n.must("!has(self.routeTableRange) || !has(self.routeTableRanges)", "routeTableRange is the older form of routeTableRanges, which is there, too: delete it")
+	n.must("!has(self.routeTableRange) || !has(self.routeTableRanges)", "is the older form of routeTableRanges, which is there, too: delete it", "routeTableRange")
 }
 
 // limitFelix holds words in any case, as upstream's agents read them.

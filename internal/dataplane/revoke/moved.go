@@ -12,11 +12,11 @@ import (
 type abroad struct {
 	blocks map[netip.Prefix]bool // of this host
 	single map[netip.Addr]bool   // addresses that have a route to another host of their own
-	coming map[netip.Addr]bool   // of machines that come from another host, where their flows go on
+	coming map[netip.Prefix]bool // single addresses of machines that come from another host, where their flows go on
 }
 
 func newAbroad() abroad {
-	return abroad{blocks: map[netip.Prefix]bool{}, single: map[netip.Addr]bool{}, coming: map[netip.Addr]bool{}}
+	return abroad{blocks: map[netip.Prefix]bool{}, single: map[netip.Addr]bool{}, coming: map[netip.Prefix]bool{}}
 }
 
 // Routes takes routes as they come to be wanted, which is before workloads of the same batch are prepared. It implements dataplane.Routed.
@@ -27,13 +27,13 @@ func (d *Driver) Routes(routes []intent.Route, removed []intent.Key) {
 	for _, k := range removed {
 		if id, ok := k.(intent.RouteID); ok {
 			delete(x.abroad.blocks, id.Prefix)
-			delete(x.abroad.coming, id.Prefix.Addr())
+			delete(x.abroad.coming, id.Prefix)
 			x.comeFrom(id.Prefix)
 		}
 	}
 	for _, r := range routes {
-		if delete(x.abroad.coming, r.Dst.Addr()); r.Move == intent.Comes {
-			x.abroad.coming[r.Dst.Addr()] = true
+		if delete(x.abroad.coming, r.Dst); r.Move == intent.Comes {
+			x.abroad.coming[r.Dst] = true
 		}
 		if delete(x.abroad.blocks, r.Dst); r.Kind == intent.RouteBlackhole {
 			x.abroad.blocks[r.Dst] = true

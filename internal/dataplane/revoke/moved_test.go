@@ -48,6 +48,11 @@ func TestAWorkloadThatComesFromAnotherHostBringsNoFlowThatPolicyDenies(t *testin
 			comes.Move = intent.Comes
 			b.Routes([]intent.Route{own, comes}, nil)
 		}, 0, 0},
+		{"a machine that comes, and a prefix of another host's that begins with its address", func(b *bench) {
+			comes := routeOf(goes+"/32", intent.RouteLink)
+			comes.Move = intent.Comes
+			b.Routes([]intent.Route{own, comes, routeOf(goes+"/31", intent.RouteTunnel)}, nil)
+		}, 0, 0},
 		{"a machine that came, and the next workload is another", func(b *bench) {
 			comes := routeOf(goes+"/32", intent.RouteLink)
 			comes.Move = intent.Comes

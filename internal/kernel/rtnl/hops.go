@@ -9,10 +9,11 @@ import (
 	"slices"
 	"unique"
 
-	"github.com/twillnet/twill/internal/kernel"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel"
 )
 
 // MaxHops is how many next hops a route may have; more are left out.

@@ -61,8 +61,11 @@ type Writer struct {
 
 // file is what an endpoint's is to be.
 type file struct {
-	name, content string // content is empty: the workload is gone
-	up            bool
+	name    string
+	of      Workload
+	content string // of the file; empty: it was not asked for since the endpoint was sent
+	up      bool
+	gone    bool // the endpoint is deleted, which a former agent's file does not know
 }
 
 // New returns a Writer without a directory: see Configure.
@@ -83,9 +86,15 @@ func Name(id intent.EndpointID) (string, bool) {
 // ours is whether an agent, of whichever make, could have written a file of that name.
 func ours(name string) bool { return strings.Count(name, " ") == 2 }
 
-// Configure takes the prefix of the directory; empty: there are to be no files. Those below a former prefix are removed.
+// Configure takes the prefix of the directory; empty: there are to be no files. Those below a former prefix are removed. It may be called again and
+// again.
 func (w *Writer) Configure(prefix string) {
-	w.change(func() { w.prefix = prefix })
+	w.mu.Lock()
+	same := prefix == w.prefix
+	w.mu.Unlock()
+	if !same {
+		w.change(func() { w.prefix = prefix })
+	}
 }
 
 // Sent takes what the dataplane is asked for.
@@ -96,7 +105,7 @@ func (w *Writer) Sent(b intent.Batch) {
 	w.change(func() {
 		for _, k := range b.Removed {
 			if id, is := k.(intent.EndpointID); is && w.workloads[id] != nil {
-				w.workloads[id].content, w.workloads[id].up = "", false
+				w.workloads[id].up, w.workloads[id].gone = false, true
 			}
 		}
 		w.forget()
@@ -110,29 +119,27 @@ func (w *Writer) Sent(b intent.Batch) {
 				f = &file{name: name}
 				w.workloads[e.ID] = f
 			}
-			f.content = content(e)
+			f.of, f.content, f.gone = Workload{e.Link, e.MAC, nets(e.Addrs, true), nets(e.Addrs, false)}, "", false
 		}
 	})
 }
 
-// forget drops what is known of workloads that are gone, once that tells nothing that is not known of all others, too.
+// forget drops workloads that are gone. Before all endpoints are known it keeps them: a former agent's file of one must go at once, and of one that
+// was never named may stay.
 func (w *Writer) forget() {
 	if w.complete {
-		maps.DeleteFunc(w.workloads, func(_ intent.EndpointID, f *file) bool { return f.content == "" })
+		maps.DeleteFunc(w.workloads, func(_ intent.EndpointID, f *file) bool { return f.gone })
 	}
 }
 
-func content(e intent.Endpoint) string {
-	c := Workload{Interface: e.Link, MAC: e.MAC}
-	for _, a := range e.Addrs {
-		if a.Is4() {
-			c.IPv4 = append(c.IPv4, netip.PrefixFrom(a, a.BitLen()))
-		} else {
-			c.IPv6 = append(c.IPv6, netip.PrefixFrom(a, a.BitLen()))
+// nets are the addresses of a family.
+func nets(addrs []netip.Addr, four bool) (out []netip.Prefix) {
+	for _, a := range addrs {
+		if a.Is4() == four {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
-	text, _ := json.Marshal(c) // cannot fail: strings and prefixes
-	return string(text)
+	return out
 }
 
 // Set takes states of endpoints that have changed.
@@ -192,6 +199,10 @@ func (w *Writer) wanted() (at string, files map[string]file, complete bool) {
 	}
 	files = map[string]file{}
 	for _, f := range w.workloads {
+		if f.up && f.content == "" {
+			text, _ := json.Marshal(f.of) // cannot fail: strings and prefixes
+			f.content = string(text)
+		}
 		files[f.name] = *f
 	}
 	return filepath.Join(w.prefix, Directory), files, w.complete

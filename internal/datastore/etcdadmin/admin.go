@@ -27,6 +27,7 @@ const answerTime = 2 * time.Second
 // Admin speaks to a cluster. It is closed by Close.
 type Admin struct {
 	client *clientv3.Client
+	cfg    datastore.Config
 }
 
 // Open connects to the cluster; its errors are those of a store (package datastore).
@@ -35,7 +36,7 @@ func Open(ctx context.Context, cfg datastore.Config) (*Admin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Admin{client}, nil
+	return &Admin{client, cfg}, nil
 }
 
 // Close ends the connection.

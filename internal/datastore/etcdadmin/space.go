@@ -42,8 +42,9 @@ func (a *Admin) Defragment(ctx context.Context, compact bool, each func(member s
 	if err != nil {
 		return nil, err
 	}
+	var forgotten int64
 	if compact {
-		if err := a.compact(ctx); err != nil {
+		if forgotten, err = a.compact(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -59,6 +60,11 @@ func (a *Admin) Defragment(ctx context.Context, compact bool, each func(member s
 			return freed, fmt.Errorf("%w: member %s has left the cluster meanwhile", ErrRefused, hex(turn))
 		}
 		each(m.Called())
+		if compact {
+			if err := a.compacted(ctx, m, forgotten); err != nil {
+				return freed, err
+			}
+		}
 		if _, err := a.client.Defragment(ctx, m.Endpoint); err != nil {
 			return freed, fmt.Errorf("defragment %s: %w", m.Called(), etcdstore.Explain(ctx, err))
 		}
@@ -131,13 +137,34 @@ func leaderLast(ms []Member) (ids []uint64) {
 	return ids
 }
 
-// compact forgets the history up to now.
-func (a *Admin) compact(ctx context.Context) error {
+// compact forgets the history up to now, which it returns. One member has then deleted it.
+func (a *Admin) compact(ctx context.Context) (revision int64, err error) {
 	now, err := a.client.Get(ctx, api.Root, clientv3.WithCountOnly())
-	if err == nil {
-		_, err = a.client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical())
+	if err != nil {
+		return 0, fmt.Errorf("compact: %w", etcdstore.Explain(ctx, err))
 	}
-	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // by somebody else
+	return now.Header.Revision, compactBy(ctx, a.client, now.Header.Revision)
+}
+
+// compacted returns once a member has deleted the history up to a revision, too. Each does so by itself, after the cluster has decided it; one that is
+// asked to compact what is compacted already answers when it has (etcd, server/storage/mvcc, updateCompactRev).
+func (a *Admin) compacted(ctx context.Context, m Member, revision int64) error {
+	cfg := a.cfg
+	cfg.Endpoints, cfg.DiscoverySRV = []string{m.Endpoint}, ""
+	client, err := etcdstore.Dial(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("compact %s: %w", m.Called(), err)
+	}
+	defer client.Close()
+	if err := compactBy(ctx, client, revision); err != nil {
+		return fmt.Errorf("%s: %w", m.Called(), err)
+	}
+	return nil
+}
+
+func compactBy(ctx context.Context, client *clientv3.Client, revision int64) error {
+	_, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // by somebody else, or before
 		return fmt.Errorf("compact: %w", etcdstore.Explain(ctx, err))
 	}
 	return nil

@@ -149,6 +149,8 @@ var (
 var (
 	machineOf   = []field{req("hostname", pick("node-1", "n1")), req("orchestratorID", pick("openstack", "k8s")), req("workloadID", pick("openstack/vm-1", "prod/web"))}
 	interfaceOf = append(machineOf[:len(machineOf):len(machineOf)], req("endpointID", name))
+	// Where a machine goes is another endpoint than where it comes from, also where hosts are no part of the name.
+	targetOf = append(interfaceOf[:len(interfaceOf):len(interfaceOf)], req("hostname", pick("n2")), req("endpointID", pick("there")))
 )
 
 var networkKinds = []Kind{
@@ -160,7 +162,7 @@ var networkKinds = []Kind{
 		opt("mac", mac), opt("ports", workloadPorts), opt("allowSpoofedSourcePrefixes", some(0, 2, prefix))))}},
 	{Name: "LiveMigration", Plural: "livemigrations", Namespaced: true, body: []field{req("spec", obj(
 		opt("source", either(obj(req("workload", obj(machineOf...))), obj(req("workloadEndpoint", obj(interfaceOf...))))),
-		req("target", either(obj(req("selector", selector)), obj(req("workloadEndpoint", obj(append(interfaceOf[:len(interfaceOf):len(interfaceOf)], req("hostname", pick("n2")))...)))))))}},
+		req("target", either(obj(req("selector", selector)), obj(req("workloadEndpoint", obj(targetOf...)))))))}},
 	{Name: "IPPool", Plural: "ippools", complete: completePool, body: []field{req("spec", obj(req("cidr", none), opt("vxlanMode", pick("Never", "Always", "CrossSubnet")), opt("ipipMode", pick("Never", "Always", "CrossSubnet")),
 		opt("natOutgoing", yesno), opt("disabled", yesno), opt("disableBGPExport", yesno), opt("blockSize", from(24, 30)), opt("nodeSelector", selector), opt("namespaceSelector", selector),
 		opt("allowedUses", either(distinct(0, "Workload", "Tunnel"), some(1, 1, pick("LoadBalancer")))), opt("assignmentMode", pick("Automatic", "Manual")))), opt("status", obj(opt("conditions", conditions)))}},

@@ -39,6 +39,10 @@ type Config struct {
 	// resources. It is for who keeps another datastore up with it: a pod is there once it has a node, with an address or without.
 	Views bool
 
+	// Masters are those of whom etcd is a mirror, by name: the store answers only while each of them says that its part is complete (package mirror). Empty:
+	// what is in the datastore is true by itself.
+	Masters []string
+
 	DialTimeout    time.Duration // bounds the log-in, and the look-up of SRV records, when it is opened; zero means 5s
 	RequestTimeout time.Duration // bounds each request; zero means 10s
 	PageSize       int64         // keys in one request of a list; zero means 2000, of Kubernetes 500

@@ -9,10 +9,13 @@ package stores
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/kubestore"
+	"github.com/twillnet/twill/internal/datastore/mirror"
 )
 
 // Open opens a datastore. It fails if the settings are wrong, or the
@@ -25,8 +28,14 @@ func Open(ctx context.Context, cfg datastore.Config) (datastore.Client, error) {
 		if err != nil {
 			return nil, err // not s, which would be an interface that is not nil
 		}
+		if len(cfg.Masters) > 0 {
+			return mirrored{mirror.Of(s, cfg.Masters), s}, nil
+		}
 		return s, nil
 	case "kubernetes":
+		if len(cfg.Masters) > 0 {
+			return nil, fmt.Errorf("the Kubernetes API is no mirror of %s: it is the master itself", strings.Join(cfg.Masters, ","))
+		}
 		s, err := kubestore.New(cfg)
 		if err != nil {
 			return nil, err
@@ -34,4 +43,10 @@ func Open(ctx context.Context, cfg datastore.Config) (datastore.Client, error) {
 		return s, nil
 	}
 	return nil, fmt.Errorf("datastore of type %q: want etcdv3 or kubernetes", cfg.Type)
+}
+
+// mirrored is a mirror that closes the store it is of.
+type mirrored struct {
+	*mirror.Store
+	io.Closer
 }

@@ -20,16 +20,21 @@ import (
 
 // Prepare makes the datastore ready for use, if it is to, and keeps the node's addresses in it, until the context ends. Whatever
 // fails, it is tried again. What is watched is read by a relay where settings name one. Neither waits for the other: in a cluster of an older version, not all may be there that is made else.
+// Where the datastore is a mirror, it is made ready once it is complete; this node's Node is what the node itself knows, so it is kept, as it was, while that is rebuilt.
 func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by config.Relay, fill bool) {
 	var parts sync.WaitGroup
 	if fill {
+		whole := cfg
 		parts.Go(func() {
-			untilDone(ctx, cfg, keep.Log, "make the datastore ready for use", func(store datastore.Store) error {
+			untilDone(ctx, whole, keep.Log, "make the datastore ready for use", func(store datastore.Store) error {
 				return errors.Join(resources.Ensure(ctx, store), EnsurePools(ctx, store))
 			})
 		})
 	}
-	if !keep.Idle() {
+	if keep.Lasting = len(cfg.Masters) > 0; keep.Lasting {
+		cfg.Masters, by = nil, config.Relay{}
+	}
+	if keep.Lasting || !keep.Idle() {
 		parts.Go(func() {
 			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error { return keepAddresses(ctx, store, keep, by) })
 		})

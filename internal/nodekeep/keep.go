@@ -38,9 +38,11 @@ type Config struct {
 	Settle time.Duration // wait for interfaces that change to come to rest; zero means 1s
 	Store  datastore.Store
 	Read   datastore.Store // what is watched; nil: Store
-	Look   func(context.Context) (nodeaddr.Host, error)
-	Watch  func(context.Context, chan<- struct{}) error // say that links or addresses have changed, until the context ends
-	Log    *slog.Logger
+	// Lasting: the Node is the node's own knowledge, so that one which is gone is written again as it was last seen.
+	Lasting bool
+	Look    func(context.Context) (nodeaddr.Host, error)
+	Watch   func(context.Context, chan<- struct{}) error // say that links or addresses have changed, until the context ends
+	Log     *slog.Logger
 }
 
 // Idle reports whether there is nothing to keep.
@@ -56,6 +58,7 @@ type Controller struct {
 	// The loop's alone.
 	registry nodeaddr.Registry
 	own      api.Update        // the Node as it is stored
+	last     api.Update        // the same, of before it was gone
 	logged   map[string]string // by what it is about, what the log last said
 }
 
@@ -104,7 +107,9 @@ func (k *Controller) observe(u api.Update) []string {
 		return nil
 	}
 	if ref, _ := api.ParseKey(u.Key); ref.Name == k.cfg.Node {
-		k.own = u
+		if k.own = u; u.Value != nil {
+			k.last = u
+		}
 	}
 	return []string{k.cfg.Node}
 }
@@ -191,8 +196,12 @@ func (k *Controller) logOnce(about string, level slog.Level, text string) {
 func (k *Controller) write(ctx context.Context, host nodeaddr.Host, found []nodeaddr.Found, changes []nodeaddr.Change) error {
 	n := api.New(api.KindNode).(*api.Node)
 	n.Metadata.Name = k.cfg.Node
-	if k.own.Value != nil {
-		if err := json.Unmarshal(k.own.Value, n); err != nil {
+	known := k.own.Value
+	if known == nil && k.cfg.Lasting {
+		known = k.last.Value
+	}
+	if known != nil {
+		if err := json.Unmarshal(known, n); err != nil {
 			return fmt.Errorf("Node %s is not given its address: what is stored cannot be read: %w", k.cfg.Node, err)
 		}
 	} else if len(changes) == 0 {
@@ -218,7 +227,7 @@ func (k *Controller) write(ctx context.Context, host nodeaddr.Host, found []node
 		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
 	}
 	if done.Now.Revision != k.own.Revision {
-		k.own = done.Now
+		k.own, k.last = done.Now, done.Now
 		k.registry.Update(done.Now)
 	}
 	for _, c := range changes {

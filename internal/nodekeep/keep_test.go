@@ -160,6 +160,32 @@ func TestAnAddressIsFoundAndFollowed(t *testing.T) {
 	})
 }
 
+// TestANodeOfAMirrorIsWrittenAgainAsItWas: with what others wrote into it, such as the addresses of tunnels, which nobody else knows.
+func TestANodeOfAMirrorIsWrittenAgainAsItWas(t *testing.T) {
+	const stored = `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1"},"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"},"ipv4VXLANTunnelAddr":"10.65.0.1"},"status":{}}`
+	for _, ip := range []string{"", "none"} { // whether the address is looked for, or given by somebody else
+		for _, lasting := range []bool{true, false} {
+			run(t, ip, func(c *Config) { c.Lasting = lasting }, func(b *bench) {
+				b.put("h1", stored)
+				<-time.After(2 * time.Second) // virtual
+				for range 2 {
+					if err := b.store.Delete(b.Context(), nodesPrefix+"h1", api.Revision{}); err != nil && (lasting || ip == "") {
+						b.Fatal(err)
+					}
+					storetest.Delivered()
+					<-time.After(2 * time.Second)
+					switch got := b.node("h1"); {
+					case lasting != strings.Contains(got, `"ipv4VXLANTunnelAddr":"10.65.0.1"`):
+						b.Errorf("ip %q, lasting %v: stored is %s", ip, lasting, got)
+					case (lasting || ip == "") != strings.Contains(got, `"ipv4Address":"192.0.2.1/24"`):
+						b.Errorf("ip %q, lasting %v: stored is %s", ip, lasting, got)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestAChangeThatNobodyTellsOfIsSeenWithinAMinute: of routes, and of what can be reached, the kernel tells nobody.
 func TestAChangeThatNobodyTellsOfIsSeenWithinAMinute(t *testing.T) {
 	run(t, "", func(c *Config) { storetest.Steady(c.Store) }, func(b *bench) {

@@ -61,7 +61,7 @@ Secret N in --secrets-namespace, and a change takes effect at once.`,
 			if err := errors.Join(l.Read(), reg.Check(cfg.Reflector)); err != nil {
 				return err
 			}
-			cfg.Node, cfg.Dir, cfg.Version, cfg.Store, cfg.Log = l.Node, l.Dir, conn.Version, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat)
+			cfg.Node, cfg.Dir, cfg.Version, cfg.Store, cfg.Log = l.Node, l.Dir, conn.Version, l.Followed(&c.Conn), c.LogAs(l.Settings.LogFormat)
 			cfg.Level, cfg.Local, cfg.Relay = &c.Level, l.Layers, l.Settings.Relay
 			cfg.Store.DialTimeout = c.Conn.Timeout
 			if err := conn.NotOfALab("bgp", cfg.Store.Endpoints); err != nil {

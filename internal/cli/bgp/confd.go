@@ -48,7 +48,7 @@ it was, is named, and with --onetime the exit code is 1.`,
 			if err := errors.Join(l.Read(), reg.Check(cfg.Reflector)); err != nil {
 				return err
 			}
-			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.Node, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat), checkBird
+			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.Node, l.Followed(&c.Conn), c.LogAs(l.Settings.LogFormat), checkBird
 			cfg.Level, cfg.Local, cfg.Relay = &c.Level, l.Layers, l.Settings.Relay
 			cfg.Store.DialTimeout, cfg.Version, cfg.Dir, cfg.Run = c.Conn.Timeout, conn.Version, l.Dir, shell
 			if err := conn.NotOfALab("confd", cfg.Store.Endpoints); err != nil {

@@ -39,7 +39,7 @@ func (c *command) datastoreCmd() *cobra.Command {
 	migrate.AddCommand(c.migrateExportCmd())
 	cmd.AddCommand(c.exportCmd())
 	cmd.AddCommand(parts()...)
-	cmd.AddCommand(migrate)
+	cmd.AddCommand(migrate, c.mirrorCmd())
 	return cmd
 }
 
@@ -136,7 +136,7 @@ func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
 	enc := json.NewEncoder(out)
 	for _, u := range snap.Sorted() {
 		p.Step()
-		if strings.HasPrefix(u.Key, migration.Transient) {
+		if migration.IsTransient(u.Key) {
 			continue
 		}
 		if err := enc.Encode(migration.Entry{Key: u.Key, Value: u.Value}); err != nil {

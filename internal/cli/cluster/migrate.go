@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +46,7 @@ func (c *command) exportUpstream(ctx context.Context, s datastore.Store) error {
 	}
 	var es []migration.Entry
 	for _, u := range snap.Sorted() {
-		if !strings.HasPrefix(u.Key, migration.Transient) {
+		if !migration.IsTransient(u.Key) {
 			es = append(es, migration.Entry{Key: u.Key, Value: u.Value})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/mirror"
 )
 
 // defaultConfigFile is read if it is there.
@@ -27,6 +28,19 @@ type Local struct {
 	Layers     []config.Layer
 	Settings   config.Settings
 	Problems   []config.Problem
+	masters    []string
+}
+
+// MastersVariable names those of whom the datastore is a mirror: what reads it to act on it waits while one of them rebuilds its part. See docs/etcd.md.
+const MastersVariable = "TWILL_DATASTORE_MASTERS"
+
+// Masters are what it says.
+func Masters() ([]string, error) {
+	out, err := mirror.Masters(os.Getenv(MastersVariable))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", MastersVariable, err)
+	}
+	return out, nil
 }
 
 func (l *Local) AddFlags(cmd *cobra.Command) {
@@ -101,6 +115,12 @@ func (l *Local) Read() error {
 			return err
 		}
 	}
+	if l.masters, err = Masters(); err == nil && len(l.masters) > 0 && l.Settings.DatastoreType == typeKubernetes {
+		err = fmt.Errorf("%s: the datastore is the Kubernetes API, which is the master itself: leave it out", MastersVariable)
+	}
+	if err != nil {
+		return err
+	}
 	if l.Node = l.Settings.Node; l.Node == "" {
 		l.Node = nodeName(l.Dir)
 	}
@@ -116,6 +136,13 @@ func settingsFile(name string) (config.Layer, []config.Problem, error) {
 	}
 	file, problems := config.FromFile(cmp.Or(name, defaultConfigFile), string(content))
 	return file, problems, nil
+}
+
+// Followed is Store for who acts on what the datastore says: a mirror answers only while it is complete.
+func (l *Local) Followed(c *Connection) datastore.Config {
+	cfg := l.Store(c)
+	cfg.Masters = l.masters
+	return cfg
 }
 
 // Store says how to reach the datastore: flags first, then what the settings say, which know ETCD_… too.

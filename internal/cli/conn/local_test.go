@@ -53,3 +53,34 @@ func TestOfSettingsOfThisHostTheNearestCount(t *testing.T) {
 		})
 	}
 }
+
+// TestADatastoreMayBeAMirror: of those that the variable names, for who acts on it; the Kubernetes API is none.
+func TestADatastoreMayBeAMirror(t *testing.T) {
+	for _, tt := range []struct{ masters, store, want, wrong string }{
+		{masters: "", want: ""},
+		{masters: "openstack, operator", want: "openstack operator"},
+		{masters: "Open/Stack", wrong: `TWILL_DATASTORE_MASTERS: master "Open/Stack": want lower-case letters`},
+		{masters: "openstack", store: "kubernetes", wrong: "the Kubernetes API, which is the master itself"},
+	} {
+		clitest.ClearStoreEnv(t)
+		t.Setenv(conn.MastersVariable, tt.masters)
+		t.Setenv("DATASTORE_TYPE", tt.store)
+		t.Setenv("KUBECONFIG", clitest.File(t, "kubeconfig", "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: \"https://192.0.2.1:6443\"}}]\nusers: [{name: u, user: {token: t}}]\n"))
+		var l conn.Local
+		if err := l.Read(); tt.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.wrong) {
+				t.Errorf("%q: got %v, want %s", tt.masters, err, tt.wrong)
+			}
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		var c conn.Connection
+		if got := l.Followed(&c).Masters; strings.Join(got, " ") != tt.want {
+			t.Errorf("%q: got %q", tt.masters, got)
+		}
+		if got := l.Store(&c).Masters; len(got) > 0 {
+			t.Errorf("%q: who repairs a mirror reads it as it is, not as one of %q", tt.masters, got)
+		}
+	}
+}

@@ -31,7 +31,7 @@ FelixConfiguration resources, and are live. See "twill config".`,
 			if err := l.Read(); err != nil {
 				return err
 			}
-			store := l.Store(&c.Conn)
+			store := l.Followed(&c.Conn)
 			if err := conn.NotOfALab("agent", store.Endpoints); err != nil {
 				return err
 			}

@@ -94,7 +94,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
-	cfg := o.local.Store(&c.Conn)
+	cfg := o.local.Followed(&c.Conn)
 	own, err := o.ownStore(cfg, c.Conn.Endpoints)
 	if err != nil {
 		return err

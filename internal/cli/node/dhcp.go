@@ -44,7 +44,7 @@ left alone.`,
 			if region == "" {
 				region = l.Settings.Region
 			}
-			at := l.Store(&c.Conn)
+			at := l.Followed(&c.Conn)
 			if err := conn.NotOfALab("dhcp", at.Endpoints); err != nil {
 				return err
 			}

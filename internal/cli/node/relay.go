@@ -37,6 +37,9 @@ Exit code: 0 asked to end, 1 something failed.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conn.IgnoreHangup()
 			store, err := c.Conn.Config()
+			if err == nil {
+				store.Masters, err = conn.Masters()
+			}
 			if err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ func KeepAddresses(ctx context.Context, e *conn.Env) error {
 	if err != nil {
 		return err
 	}
-	node.Prepare(ctx, l.Store(&e.Conn), cfg, l.Settings.Relay, false)
+	node.Prepare(ctx, l.Followed(&e.Conn), cfg, l.Settings.Relay, false)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func Register(ctx context.Context, e *conn.Env) error {
 	if err := conn.KeepName(l.Dir, l.Node); err != nil {
 		return fmt.Errorf("write down this node's name: %w", err)
 	}
-	store := l.Store(&e.Conn)
+	store := l.Followed(&e.Conn)
 	node.Prepare(ctx, store, nodekeep.Config{Log: cfg.Log}, l.Settings.Relay, true)
 	if cfg.Idle() {
 		return ctx.Err()

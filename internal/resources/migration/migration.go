@@ -20,6 +20,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/mirror"
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/translate"
 )
@@ -77,10 +78,15 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
-// Transient begins the keys that belong to running processes, not to the configuration.
+// Transient begins the keys of what running processes report.
 const Transient = api.Root + "felix/"
 
-// Prepare says what becomes of entries, of which none is Transient. It is [*RefusedError] if one cannot be put into the store as it is, or if the store holds something else.
+// IsTransient reports whether a key is no configuration: it is of a running process, or says what this datastore holds, which means nothing in another.
+func IsTransient(key string) bool {
+	return strings.HasPrefix(key, Transient) || strings.HasPrefix(key, mirror.Prefix)
+}
+
+// Prepare says what becomes of entries, of which none is transient. It is [*RefusedError] if one cannot be put into the store as it is, or if the store holds something else.
 // Done is called after each entry.
 func Prepare(ctx context.Context, s datastore.Store, es []Entry, done func()) (Plan, error) {
 	s = resources.WithoutViews(s)
@@ -175,7 +181,7 @@ func (p preparation) strangers(ctx context.Context, snap datastore.Snapshot, es 
 		meant[e.Key] = true
 	}
 	for _, u := range snap.Sorted() {
-		if meant[u.Key] || p.ensured[u.Key] || strings.HasPrefix(u.Key, Transient) {
+		if meant[u.Key] || p.ensured[u.Key] || IsTransient(u.Key) {
 			continue
 		}
 		place, err := p.place(ctx, u.Key)

@@ -69,7 +69,7 @@ type addresses struct {
 // made are the metadata that a store decides, and the next one decides anew.
 var made = []string{"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields", "selfLink"}
 
-// ToUpstream makes such a file of entries, of which none is Transient. Nodes, and what refers to them, have the names that their references to Kubernetes say. It is [*RefusedError]
+// ToUpstream makes such a file of entries, of which none is transient. Nodes, and what refers to them, have the names that their references to Kubernetes say. It is [*RefusedError]
 // if something of it cannot be read, or two nodes would have one name.
 func ToUpstream(es []Entry) (Upstream, error) {
 	t := toUpstream{lists: map[string][]any{}}

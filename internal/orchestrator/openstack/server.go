@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/mirror"
 	"github.com/twillnet/twill/internal/serve"
 )
 
@@ -43,9 +44,15 @@ type server struct {
 	feedback *feedback
 
 	mu    sync.Mutex
-	begun map[string]snapshot // resyncs, by token
+	begun map[string]begun // resyncs, by token
 	order []string
 	known map[string]bool // problems that the last resync had
+}
+
+// begun is a resync of which Neutron's database is read.
+type begun struct {
+	was        snapshot
+	generation string // of the datastore; empty: nothing is said of it
 }
 
 // Run serves the mechanism driver until the context ends.
@@ -54,7 +61,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), begun: map[string]snapshot{}}
+	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), begun: map[string]begun{}}
 	listener, err := serve.Replace(ctx, serve.At{Network: "unix", Address: cfg.Socket, Group: cfg.Group})
 	if err != nil {
 		return err
@@ -125,7 +132,7 @@ func (s *server) done(w http.ResponseWriter, r *http.Request, problems []string,
 
 // unavailable reports whether an error is one of the datastore, which may end by itself.
 func unavailable(err error) bool {
-	for _, of := range []error{datastore.ErrUnavailable, datastore.ErrFull, datastore.ErrUnauthorized, datastore.ErrConflict, context.Canceled, context.DeadlineExceeded} {
+	for _, of := range []error{mirror.ErrSuperseded, datastore.ErrUnavailable, datastore.ErrFull, datastore.ErrUnauthorized, datastore.ErrConflict, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, of) {
 			return true
 		}
@@ -168,18 +175,26 @@ func (s *server) remove(do func(ctx context.Context, id string) error) http.Hand
 	}
 }
 
-// begin begins a resync: what is stored is read, and then Neutron's database is.
+// begin begins a resync: what is stored is read, and then Neutron's database is. A datastore that was lost is marked as one that is rebuilt.
 func (s *server) begin(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
 	defer cancel()
-	was, err := s.snapshot(ctx)
+	mark, err := mirror.Begin(ctx, s.store, s.region.namespace(), false)
+	if errors.Is(err, datastore.ErrUnauthorized) {
+		s.log.Warn("agents whose datastore is a mirror (TWILL_DATASTORE_MASTERS) wait for ever: it cannot be marked as complete; see the roles in docs/etcd.md", "err", err)
+		err = nil
+	}
+	var was snapshot
+	if err == nil {
+		was, err = s.snapshot(ctx)
+	}
 	if err != nil {
 		s.done(w, r, nil, err)
 		return
 	}
 	token := rand.Text()
 	s.mu.Lock()
-	s.begun[token] = was
+	s.begun[token] = begun{was, mark.Generation}
 	if s.order = append(s.order, token); len(s.order) > mostBegun {
 		delete(s.begun, s.order[0])
 		s.order = s.order[1:]
@@ -194,7 +209,7 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	token := r.PathValue("token")
 	s.mu.Lock()
-	was, ok := s.begun[token]
+	of, ok := s.begun[token]
 	delete(s.begun, token)
 	s.mu.Unlock()
 	if !ok {
@@ -206,7 +221,10 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusBadRequest, answer{Error: "this is not what Neutron has: " + err.Error()})
 		return
 	}
-	report, err := s.resync(ctx, was, &all)
+	report, err := s.resync(ctx, of.was, &all)
+	if err == nil && of.generation != "" {
+		err = mirror.Complete(ctx, s.store, s.region.namespace(), of.generation)
+	}
 	for _, p := range s.news(report.Problems) {
 		s.log.Warn("not all of it has an effect", "problem", p)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/mirror"
 	"github.com/twillnet/twill/internal/seedtest"
 )
 
@@ -112,7 +113,7 @@ func keysOf(t *testing.T, store datastore.Store) (out []string) {
 		t.Fatal(err)
 	}
 	for _, u := range all.Items {
-		if strings.Contains(u.Key, "/clusterinformations/") || strings.Contains(u.Key, "/felix/") {
+		if strings.Contains(u.Key, "/clusterinformations/") || strings.Contains(u.Key, "/felix/") || strings.HasPrefix(u.Key, mirror.Prefix) {
 			continue
 		}
 		out = append(out, short(u.Key))

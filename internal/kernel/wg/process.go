@@ -20,13 +20,22 @@ const patience = 10 * time.Second
 // socket is where the process of a device listens.
 func (h *Handle) socket(name string) string { return filepath.Join(h.cfg.Dir, name+".sock") }
 
-// Start makes a device by a process, which lives until the device is deleted, also after this one ends. It is down, and has no key.
+// Start makes a device by a process, which lives until the device is deleted, also after this one ends. It is down, and has no key. Of one that was
+// deleted, the process that this handle began is waited for: until it has ended it holds its port.
 func (h *Handle) Start(name string) error {
 	if h.cfg.Dir == "" || len(h.cfg.Command) == 0 {
 		return fmt.Errorf("device %s: no directory for the socket of its process", name)
 	}
 	if err := os.MkdirAll(h.cfg.Dir, 0o700); err != nil {
 		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before := h.ended[name]; before != nil {
+		select {
+		case <-before:
+		case <-time.After(patience): // it serves a device that is there, or hangs: then this one cannot be made
+		}
 	}
 	started, write, err := os.Pipe()
 	if err != nil {
@@ -43,7 +52,9 @@ func (h *Handle) Start(name string) error {
 	if err != nil {
 		return fmt.Errorf("device %s: %w", name, err)
 	}
-	go func() { _ = cmd.Wait() }() // so that no zombie is left
+	ended := make(chan struct{})
+	h.ended[name] = ended
+	go func() { _ = cmd.Wait(); close(ended) }() // so that no zombie is left
 	_ = started.SetReadDeadline(time.Now().Add(patience))
 	text, err := io.ReadAll(started)
 	if err == nil && strings.TrimSpace(string(text)) != ready {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/twillnet/twill/internal/kernel/netns"
@@ -98,10 +99,15 @@ type Config struct {
 type Handle struct {
 	ns  *netns.Handle
 	cfg Config
+
+	mu    sync.Mutex
+	ended map[string]chan struct{} // closed when the process that this handle began for a device has ended
 }
 
 // New returns a handle for the devices of a namespace, which stays open as long as it is used.
-func New(ns *netns.Handle, cfg Config) *Handle { return &Handle{ns, cfg} }
+func New(ns *netns.Handle, cfg Config) *Handle {
+	return &Handle{ns: ns, cfg: cfg, ended: map[string]chan struct{}{}}
+}
 
 // Read returns what a device has, whose link is of the kind.
 func (h *Handle) Read(name, kind string) (State, error) {

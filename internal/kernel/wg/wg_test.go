@@ -124,6 +124,24 @@ func TestAPrivateKeyDoesNotComeOut(t *testing.T) {
 	}
 }
 
+// TestADeviceIsMadeAgainAtOnce: at the port of one that was deleted, whose process takes a moment to end.
+func TestADeviceIsMadeAgainAtOnce(t *testing.T) {
+	h := newHost(t, "wg0")
+	for range 10 {
+		h.change(t, "wg0", Change{Private: newKey(t), Port: 51820})
+		h.Up("wg0")
+		h.Delete("wg0")
+		if err := h.wg.Start("wg0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.change(t, "wg0", Change{Private: newKey(t), Port: 51820})
+	h.Up("wg0")
+	if s := h.read(t, "wg0"); s.Port != 51820 {
+		t.Errorf("it has %+v", s)
+	}
+}
+
 func TestAProcessRefusesWhatItDoesNotKnow(t *testing.T) {
 	h := newHost(t, "wg-c")
 	for _, text := range []string{"", "get", "\n", "put=1\n\n", "set=1\n", "set=1\nprivate_key=12\n\n", "set=1\npublic_key=zz\n\n", "set=1\nno line\n\n"} {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // fault is one way to break something. Do plants it, proves that it bit, lets it last and takes it back; an error of it
@@ -135,8 +137,8 @@ func state(pid int) string {
 
 // stopped says what a process is that SIGSTOP was sent to, and that has not stopped yet.
 func stopped(pid int) error {
-	if s := state(pid); s != "T" {
-		return fmt.Errorf("process %d is in state %q", pid, s)
+	if !machinetest.Stopped(pid) {
+		return fmt.Errorf("process %d is in state %q, or one of its threads is in another", pid, state(pid))
 	}
 	return nil
 }

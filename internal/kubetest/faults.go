@@ -4,17 +4,18 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // Stop freezes the API server (SIGSTOP): connections stay open, and nobody answers. It goes on with Continue, or when the test ends.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
-	s.freeze(t, s.api)
+	machinetest.Freeze(t, s.api.Pid)
 	t.Cleanup(func() { _ = s.api.Signal(syscall.SIGCONT) })
 }
 
@@ -51,7 +52,7 @@ func (s *Server) Restart(t testing.TB) {
 func (s *Server) Backup(t testing.TB) string {
 	t.Helper()
 	to := t.TempDir()
-	s.freeze(t, s.etcd)
+	machinetest.Freeze(t, s.etcd.Pid)
 	err := os.CopyFS(to, os.DirFS(s.in("etcd", data)))
 	s.signal(t, s.etcd, syscall.SIGCONT)
 	if err != nil {
@@ -115,34 +116,4 @@ func (s *Server) signal(t testing.TB, p *process, sig syscall.Signal) {
 	if err := p.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// freeze stops a process, and returns when each of its threads has stopped: the signal alone does not wait for that.
-func (s *Server) freeze(t testing.TB, p *process) {
-	t.Helper()
-	s.signal(t, p, syscall.SIGSTOP)
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for !stopped(p.Pid) {
-		select {
-		case <-look.C:
-		case <-p.ended:
-			t.Fatalf("ended: %s", p.lastLines())
-		}
-	}
-}
-
-// stopped reports whether all threads of a process are stopped: in proc(5), the state follows the name, which is in parentheses.
-func stopped(pid int) bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil || len(threads) == 0 {
-		return false
-	}
-	for _, file := range threads {
-		stat, err := os.ReadFile(file)
-		if err != nil || !strings.HasPrefix(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " T") {
-			return false
-		}
-	}
-	return true
 }

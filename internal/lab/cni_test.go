@@ -376,7 +376,7 @@ func withoutAgent(t *testing.T, r *caller) {
 	a, b := r.container(), r.container()
 	r.add(l, a)
 	pid := r.agentPID(r.Spec.Hosts[0])
-	must(t, syscall.Kill(pid, syscall.SIGSTOP)) // so that its supervisor does not start another
+	machinetest.Freeze(t, pid) // so that its supervisor does not start another
 	socket := r.AgentSocket("h1")
 	must(t, os.Rename(socket, socket+".away"))
 	began := time.Now()

@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
@@ -427,7 +428,7 @@ func dockerWithoutAgent(t *testing.T, hosts []*dockerd) {
 	n := d.network("front", "")
 	c := d.run(n, "")
 	pid, socket := d.agentPID(d.Spec.Hosts[0]), d.AgentSocket(d.name)
-	must(t, syscall.Kill(pid, syscall.SIGSTOP)) // so that its supervisor does not start another
+	machinetest.Freeze(t, pid) // so that its supervisor does not start another
 	must(t, os.Rename(socket, socket+".away"))
 	if _, err := d.ask("calico-ipam", "IpamDriver.RequestAddress", fields{"PoolID": n.pools[0]}); err == nil || !strings.Contains(err.Error(), "no agent answers on this host") {
 		t.Errorf("without an agent: %v", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore/member/certs"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // TestAnAgentBehindARelay: its host's policy comes by a relay that shows a certificate, and is shown one. Without the relay what is in force stays,
@@ -51,7 +52,7 @@ func TestAnAgentBehindARelay(t *testing.T) {
 	g.want(t, "a -> b yes", "c -> d yes", "d -> c no")
 
 	// Frozen, it is cut off; asked to end, it sends the agent away. Each time the agent comes back to a relay that has not the same past.
-	must(t, relay.cmd.Process.Signal(syscall.SIGSTOP))
+	machinetest.Freeze(t, relay.cmd.Process.Pid)
 	g.put(t, api.KindNetworkPolicy, "demo", "p", deny)
 	g.still(t, "a -> b yes", "c -> d yes")
 	must(t, relay.cmd.Process.Signal(syscall.SIGCONT))

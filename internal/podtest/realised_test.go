@@ -11,6 +11,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kubetest"
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/status"
@@ -113,9 +114,7 @@ func TestKubectlWaitsUntilAPolicyIsInForceEverywhere(t *testing.T) {
 	}
 	c.realisedAs(path, "1 True AllNodes: realised on 2 of 2 nodes")
 
-	if err := b.process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	machinetest.Freeze(t, b.process.Pid)
 	policy("db")
 	c.realisedAs(path, "2 False NotAllNodes: realised on 1 of 2 nodes; not on b")
 	if out, err := wait("1s"); err == nil || !strings.Contains(out, "timed out") {

@@ -139,7 +139,7 @@ func (r *reporter) nothingDecided() {
 	defer r.mu.Unlock()
 	r.changes.calc = time.Time{}
 	r.watch()
-	r.status.InForce(r.versions.irrelevant())
+	r.policies(r.versions.irrelevant())
 }
 
 // decided notes a batch that is about to be sent to the dataplane.
@@ -259,8 +259,7 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 	r.mu.Lock()
 	changed := r.tracker.update(os)
 	news := r.tracker.changedStates(time.Now())
-	close(r.progressed)
-	r.progressed = make(chan struct{})
+	r.progress()
 	r.mu.Unlock()
 	for _, o := range changed {
 		switch {
@@ -332,7 +331,7 @@ func (r *reporter) Round(settled bool, pending []string) {
 	if failed, changed := r.tracker.failedPolicies(); changed {
 		r.status.Fail(failed)
 	}
-	r.status.InForce(r.versions.round(pending))
+	r.policies(r.versions.round(pending))
 	r.watch()
 	if r.all && !r.complete && r.changes.arrived() {
 		r.complete = true

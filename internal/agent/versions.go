@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -79,4 +82,39 @@ func (v *versions) round(pending []string) []status.Version {
 	now := slices.Collect(maps.Values(v.merged))
 	v.merged, v.under = nil, false
 	return now
+}
+
+// progress has those who wait look again. It is called with the mutex.
+func (r *reporter) progress() {
+	close(r.progressed)
+	r.progressed = make(chan struct{})
+}
+
+// policies notes versions of policies that are in force now. It is called with the mutex.
+func (r *reporter) policies(now []status.Version) {
+	r.status.InForce(now)
+	if len(now) > 0 {
+		r.progress()
+	}
+}
+
+// PolicyInForce waits until a version of a policy, or that it is gone, is in the kernel, or concerns nothing here.
+func (r *reporter) PolicyInForce(ctx context.Context, u api.Update) error {
+	want := status.VersionOf(u)
+	for {
+		r.mu.Lock()
+		moved, refused := r.progressed, r.tracker.refused[u.Key]
+		r.mu.Unlock()
+		if r.status.IsInForce(want) {
+			if refused != "" && !want.Gone {
+				return errors.New(refused)
+			}
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("it is written, and not in the kernel yet: %w", ctx.Err())
+		}
+	}
 }

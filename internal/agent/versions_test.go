@@ -1,11 +1,23 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/dataplane"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/status"
 )
 
@@ -100,6 +112,74 @@ func TestAVersionIsInForceWhenTheRoundThatBringsItEnds(t *testing.T) {
 			if slices.Sort(got); strings.Join(got, ", ") != tt.want {
 				t.Errorf("in force is %q, want %q", got, tt.want)
 			}
+		})
+	}
+}
+
+// TestAWaitForAPolicyEndsWhenItIsInForce: of the version that was asked for, or why it is not.
+func TestAWaitForAPolicyEndsWhenItIsInForce(t *testing.T) {
+	key := api.KeyPrefix(api.KindNetworkPolicy, "prod") + "p"
+	first, second, gone := api.Update{Key: key, Value: []byte(`{"spec":{"order":1}}`)}, api.Update{Key: key, Value: []byte(`{"spec":{"order":2}}`)}, api.Update{Key: key}
+	for _, tt := range []struct {
+		name   string
+		set    func(*policyDriver)
+		has    []api.Update // what comes, one after the other
+		here   bool         // it concerns something on this node
+		early  bool         // it is awaited before anything comes
+		awaits api.Update
+		want   string // the error after ten seconds; empty: none
+	}{
+		{name: "it is in force", has: []api.Update{first}, here: true, awaits: first},
+		{name: "it concerns nothing here", has: []api.Update{first}, awaits: first},
+		{name: "it comes into force", has: []api.Update{first}, here: true, early: true, awaits: first},
+		{name: "it comes, and concerns nothing here", has: []api.Update{first}, early: true, awaits: first},
+		{name: "it is gone", has: []api.Update{first, gone}, here: true, awaits: gone},
+		{name: "there never was one", awaits: gone},
+		{name: "it has not come", awaits: first, want: "it is written, and not in the kernel yet"},
+		{name: "the one before is in force", has: []api.Update{first}, here: true, awaits: second, want: "it is written, and not in the kernel yet"},
+		{name: "another one is in force by now", has: []api.Update{first, second}, here: true, awaits: first, want: "it is written, and not in the kernel yet"},
+		{name: "the kernel refuses it", set: func(d *policyDriver) { d.set(nil, errors.New("boom"), 0) }, has: []api.Update{first}, here: true, awaits: first, want: "boom"},
+		{name: "the transaction fails", set: func(d *policyDriver) { d.set(errors.New("boom"), nil, 0) }, has: []api.Update{first}, here: true, awaits: first, want: "it is written, and not in the kernel yet"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &policyDriver{}
+				r := newReporter(Config{Node: "h1", Log: slog.New(slog.DiscardHandler)}, memstore.New(), metrics.New(prometheus.NewRegistry()))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer synctest.Wait()
+				defer cancel()
+				loop := dataplane.New(dataplane.Config{Policy: d, Observer: r, Outcomes: r.outcomes, Resync: -1})
+				batches := make(chan intent.Batch)
+				go func() { _ = loop.Run(ctx, batches, make(chan []ifmon.Change)) }()
+				if tt.set != nil {
+					tt.set(d)
+				}
+				waits, end := context.WithTimeout(ctx, 10*time.Second)
+				defer end()
+				got := make(chan error, 1)
+				await := func() { got <- r.PolicyInForce(waits, tt.awaits) }
+				if tt.early {
+					go await()
+					synctest.Wait()
+				}
+				for _, u := range tt.has {
+					r.changeReceived(time.Now(), []api.Update{u})
+					if !tt.here {
+						r.nothingDecided()
+						continue
+					}
+					b := intent.Batch{InSync: true, Policies: []intent.Policy{{ID: intent.PolicyID{Kind: "NetworkPolicy", Namespace: "prod", Name: "p"}}}}
+					r.decided(b, time.Now())
+					batches <- b
+				}
+				if !tt.early {
+					synctest.Wait()
+					go await()
+				}
+				if err := <-got; tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+					t.Errorf("the error is %v, want %q", err, tt.want)
+				}
+			})
 		})
 	}
 }

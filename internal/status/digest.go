@@ -75,6 +75,12 @@ func (v *Versions) Set(u Version) (news bool) {
 	return true
 }
 
+// Has reports whether the version that was Set last of a resource is this one; of one that is gone, whether there is none.
+func (v *Versions) Has(u Version) bool {
+	print, is := v.known[u.Key]
+	return is == !u.Gone && print == u.print
+}
+
 // Without are the versions other than those of some keys.
 func (v *Versions) Without(keys map[string]string) Versions {
 	out := Versions{sums: v.sums}

@@ -42,6 +42,13 @@ func (r *Reporter) InForce(vs []Version) {
 	})
 }
 
+// IsInForce reports whether a version was said to be in force, and no other one since.
+func (r *Reporter) IsInForce(v Version) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.versions.Has(v)
+}
+
 // Fail says which policies are not in force, by key, with the reason.
 func (r *Reporter) Fail(failed map[string]string) {
 	r.change(func() bool {

@@ -99,7 +99,7 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	}
 	paths.Summary(t, r)
 	if p := r.Plugins; p != nil {
-		t.Row("  plugins", plugins(p))
+		t.Row("  plugins", p.String())
 	}
 	var repairs []string
 	for what, n := range r.Repairs {

@@ -26,8 +26,13 @@ has the protocol, and how to write one.
 
 The file is YAML or JSON: a list "endpoints", each with "match" (interface, mac or
 alias), workload, endpoint, addresses, and perhaps namespace, mac, gateway4, gateway6,
-profiles, labels, nats, allowedSources. It is read again when it changes: what is new
-is handed over, what is gone is withdrawn. When the plugin ends, endpoints stay.
+profiles, labels, nats, allowedSources, groups. It is read again when it changes: what
+is new is handed over, what is gone is withdrawn. When the plugin ends, endpoints stay.
+
+With "groups" it also announces groups of endpoints, by the Network API: a list "all",
+each with name, and perhaps namespace, selector, ingress and egress, whose rules have
+protocol, ports, groups, nets, ipVersion, icmpType, icmpCode. Without, groups that it
+has announced before stay.
 
 Exit code: 0 asked to end, 1 the file cannot be read, 2 usage.`,
 		Example: "  twill endpoint-plugin --from endpoints.yaml --orchestrator openstack",

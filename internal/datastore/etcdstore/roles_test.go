@@ -128,13 +128,21 @@ var writers = map[string]writer{
 	}},
 	"internal/attach": {[]string{"agent", "cni"}, attachOne},
 	"internal/ipam":   {[]string{"agent", "cni"}, attachOne},
-	"internal/orchestrator/endpointapi": {[]string{"agent", "cni"}, func(ctx context.Context, t *testing.T, s *scribe) {
+	"internal/orchestrator/endpointapi": {[]string{"agent", "cni", "groups"}, func(ctx context.Context, t *testing.T, s *scribe) {
 		e, _ := api.New(api.KindWorkloadEndpoint).(*api.WorkloadEndpoint)
 		e.Metadata = api.ObjectMeta{Namespace: "prod", Name: "h1-vms-vm1-tap1", Annotations: map[string]string{"twill.net/endpoint-plugin": "p"}}
 		e.Spec = api.WorkloadEndpointSpec{Node: "h1", Orchestrator: "vms", Workload: "vm1", Endpoint: "tap1", InterfaceName: "tap1", IPNetworks: []string{"10.65.0.9/32"}}
 		w := endpointapi.NewWriter(endpointapi.Writer{Store: s, Kernel: kernel{}})
 		key := must(api.Key(e))(t)
-		for _, j := range []endpointapi.Job{{Plugin: "p", Want: e}, {Plugin: "p", Remove: []string{key}}} {
+		g, _ := api.New(api.KindNetworkPolicy).(*api.NetworkPolicy)
+		g.Metadata = api.ObjectMeta{Namespace: "default", Name: "group-vms.web", Annotations: map[string]string{"twill.net/endpoint-plugin": "p", "twill.net/endpoint-plugin-node": "h1"}}
+		group := must(api.Key(g))(t)
+		for _, j := range []endpointapi.Job{
+			{Plugin: "p", Want: e},
+			{Plugin: "p", Remove: []string{key}},
+			{Plugin: "p", Group: group, Policy: g, Fresh: true},
+			{Plugin: "p", Group: group, Node: "h1"},
+		} {
 			if err := w.Do(ctx, &j); err != nil {
 				t.Error(err)
 			}
@@ -169,6 +177,7 @@ func (kernel) Overlay(context.Context, []api.Update) error      { return nil }
 func (kernel) Announce(string, string)                          {}
 func (kernel) Written(api.Update)                               {}
 func (kernel) InForce(context.Context, intent.EndpointID) error { return nil }
+func (kernel) PolicyInForce(context.Context, api.Update) error  { return nil }
 func (kernel) NotReady() []string                               { return nil }
 
 func attachOne(ctx context.Context, t *testing.T, s *scribe) {

@@ -59,7 +59,14 @@ func (b *bench) step() {
 		case a.Close != nil:
 			b.logf("%d closed: %s", a.Close.Conn, a.Close.Reason)
 		case a.Cancel != nil:
-			b.logf("cancel %s", a.Cancel.Link)
+			b.logf("cancel %s", nameOfJob(a.Cancel))
+		case a.Job != nil && a.Job.Group != "":
+			b.jobs[nameOfJob(a.Job)] = a.Job
+			what := "write "
+			if a.Job.Policy == nil {
+				what = "delete at " + a.Job.Node + " "
+			}
+			b.logf("%s%s", what, nameOfJob(a.Job))
 		case a.Job != nil:
 			b.jobs[a.Job.Link] = a.Job
 			line := "write " + a.Job.Link
@@ -87,10 +94,21 @@ func (b *bench) message(s *Send) {
 			line += " has " + m.Ask.GetEndpoint()
 		}
 		b.logf("%s", line)
+	case *endpointpb.FromAgent_Group:
+		e := m.Group
+		b.logf("%d %s %s", s.To, strings.ReplaceAll(strings.ToLower(e.GetKind().String()), "_", " "), strings.TrimSpace(e.GetNamespace()+"/"+e.GetName()+" "+e.GetReason()))
 	case *endpointpb.FromAgent_Event:
 		e := m.Event
 		b.logf("%d %s %s", s.To, strings.ToLower(e.GetKind().String()), strings.TrimSpace(e.GetInterface()+" "+e.GetReason()))
 	}
+}
+
+// nameOfJob is that of its interface, or of its group.
+func nameOfJob(j *Job) string {
+	if j.Group != "" {
+		return strings.TrimPrefix(j.Group, api.KeyPrefix(api.KindNetworkPolicy, ""))
+	}
+	return j.Link
 }
 
 func (b *bench) logf(format string, args ...any) { b.log = append(b.log, fmt.Sprintf(format, args...)) }

@@ -10,16 +10,21 @@ import (
 
 // claim is an interface that has an endpoint of a plugin, or is about to.
 type claim struct {
-	plugin   string // its name: the connection may be gone
-	conn     Conn   // over which it was last named
-	link     string
-	want     *api.WorkloadEndpoint // nil: it is taken back
-	key      string                // of want
-	keys     map[string]bool       // which may be in the datastore
+	task
+	plugin string // its name: the connection may be gone
+	conn   Conn   // over which it was last named
+	link   string
+	want   *api.WorkloadEndpoint // nil: it is taken back
+	key    string                // of want
+	keys   map[string]bool       // which may be in the datastore
+}
+
+// task is something that is being made what it should be, and is tried again until it is.
+type task struct {
 	state    State
 	reason   string
 	since    time.Time
-	version  uint64 // of want
+	version  uint64 // of what it should be
 	job      *Job   // that is under way
 	canceled bool   // it was told to end
 	dirty    bool   // something is to be done
@@ -38,7 +43,8 @@ const (
 	Working     State = "working"     // its endpoint is being written and brought into force
 	Provisioned State = "provisioned" // policy and routes are in the kernel
 	Failed      State = "failed"      // they are not
-	Leaving     State = "leaving"     // its endpoint is being deleted
+	Leaving     State = "leaving"     // its endpoint, or the group, is being deleted
+	InForce     State = "in force"    // the group is in the kernel
 )
 
 func (c *Core) newClaim(now time.Time, plugin, name, key string, w *api.WorkloadEndpoint) *claim {
@@ -53,8 +59,8 @@ func (c *Core) newClaim(now time.Time, plugin, name, key string, w *api.Workload
 
 // become gives the claim an endpoint.
 func (cl *claim) become(now time.Time, key string, w *api.WorkloadEndpoint) {
-	cl.want, cl.key, cl.state, cl.reason, cl.since = w, key, Working, "", now
-	cl.again(now)
+	cl.want, cl.key = w, key
+	cl.task.become(now, Working, "")
 }
 
 // leave has the endpoint taken back.
@@ -62,14 +68,52 @@ func (cl *claim) leave(now time.Time, why string) {
 	if cl.want == nil {
 		return
 	}
-	cl.want, cl.key, cl.state, cl.reason, cl.since = nil, "", Leaving, why, now
-	cl.again(now)
+	cl.want, cl.key = nil, ""
+	cl.task.become(now, Leaving, why)
 }
 
-// again has the claim worked on, from now on.
-func (cl *claim) again(now time.Time) {
-	cl.version++
-	cl.dirty, cl.tries, cl.retry = true, 0, now
+// again has the task worked on, from now on.
+func (t *task) again(now time.Time) {
+	t.version++
+	t.dirty, t.tries, t.retry = true, 0, now
+}
+
+// become has the task begin anew.
+func (t *task) become(now time.Time, state State, reason string) {
+	t.state, t.reason, t.since = state, reason, now
+	t.again(now)
+}
+
+// begin notes that a job was begun.
+func (t *task) begin(j *Job) { t.job, t.canceled, t.dirty = j, false, false }
+
+// outdated returns, once, a job that is under way and brings what is not wanted any more; nil: there is none.
+func (t *task) outdated() *Job {
+	if t.job == nil || t.job.Number == t.version || t.canceled {
+		return nil
+	}
+	t.canceled = true
+	return t.job
+}
+
+// succeeded notes that it is what it should be.
+func (t *task) succeeded(now time.Time, state State) {
+	t.dirty, t.tries = false, 0
+	t.state, t.reason, t.since = state, "", now
+}
+
+// failed has a job tried again, and reports whether that is news. What is waited for is waited for without a break; that the agent is not ready is
+// news only if it lasts.
+func (t *task) failed(now time.Time, err error) (news bool) {
+	_, later := errors.AsType[errLater](err)
+	_, waits := errors.AsType[errNotYet](err)
+	if t.dirty, t.retry = true, now; !waits {
+		t.retry = now.Add(backOff(t.tries))
+		t.tries++
+	}
+	news = t.state != Failed || t.reason != err.Error()
+	t.reason = err.Error()
+	return news && (!later || now.Sub(t.since) >= inForceWait)
 }
 
 func (cl *claim) name() string {
@@ -105,7 +149,7 @@ func (c *Core) tell(cl *claim) {
 	}
 	switch cl.state {
 	case Provisioned:
-		c.event(p.conn, &endpointpb.Event{Kind: endpointpb.Event_PROVISIONED, Interface: cl.link, Endpoint: cl.name()})
+		c.event(p.conn, &endpointpb.Event{Kind: endpointpb.Event_PROVISIONED, Interface: cl.link, Endpoint: cl.name(), Reason: c.missing(cl)})
 	case Failed:
 		c.fail(p.conn, cl.link, cl.name(), cl.reason)
 	}
@@ -113,6 +157,10 @@ func (c *Core) tell(cl *claim) {
 
 // Done takes over how a job ended.
 func (c *Core) Done(now time.Time, j *Job, err error) {
+	if j.Group != "" {
+		c.doneGroup(now, j, err)
+		return
+	}
 	cl := c.claims[j.Link]
 	if cl == nil || cl.job != j {
 		return
@@ -126,7 +174,10 @@ func (c *Core) Done(now time.Time, j *Job, err error) {
 	switch {
 	case cl.version != j.Number: // something else is wanted by now
 	case err != nil:
-		c.failed(now, cl, err)
+		if cl.failed(now, err) && cl.want != nil {
+			cl.state, cl.since = Failed, now
+			c.tell(cl)
+		}
 	case cl.want == nil:
 		delete(c.claims, cl.link)
 		if p := c.named(cl.plugin); p != nil {
@@ -134,24 +185,7 @@ func (c *Core) Done(now time.Time, j *Job, err error) {
 			c.event(p.conn, &endpointpb.Event{Kind: endpointpb.Event_GONE, Interface: cl.link, Reason: cl.reason})
 		}
 	default:
-		cl.dirty, cl.tries = false, 0
-		cl.state, cl.reason, cl.since = Provisioned, "", now
-		c.tell(cl)
-	}
-}
-
-// failed has a job tried again. What is waited for is waited for without a break; that the agent is not ready is told only if it lasts.
-func (c *Core) failed(now time.Time, cl *claim, err error) {
-	_, later := errors.AsType[errLater](err)
-	_, waits := errors.AsType[errNotYet](err)
-	if cl.dirty, cl.retry = true, now; !waits {
-		cl.retry = now.Add(backOff(cl.tries))
-		cl.tries++
-	}
-	news := cl.state != Failed || cl.reason != err.Error()
-	cl.reason = err.Error()
-	if news && cl.want != nil && (!later || now.Sub(cl.since) >= inForceWait) {
-		cl.state, cl.since = Failed, now
+		cl.succeeded(now, Provisioned)
 		c.tell(cl)
 	}
 }

@@ -43,6 +43,9 @@ type Core struct {
 	claims        map[string]*claim          // by interface
 	stored        map[string]stored          // this node's endpoints in the datastore, by key
 	on            map[string]map[string]bool // keys of these, by interface
+	groups        map[string]*group          // that plugins of this host have announced, by their policies' keys
+	policies      map[string]storedGroup     // groups in the datastore, of whichever host
+	stale         map[groupID]bool           // of which the members are others by now, or that are announced by now, or not any more
 	numbers       uint64
 	known         bool // a plugin has registered, now or before the agent started
 	out           []Action
@@ -73,6 +76,7 @@ type plugin struct {
 	asked              map[uint64]*question
 	about              map[string]*question // by interface
 	waits              int                  // questions that it has not answered yet
+	announced          *announcement        // of groups, that is not complete yet
 }
 
 // set sets what is known of an answer.
@@ -127,6 +131,7 @@ func New(node, version string) *Core {
 	return &Core{
 		node: node, version: version, links: map[string]*link{}, own: map[string][]netip.Addr{},
 		plugins: map[Conn]*plugin{}, claims: map[string]*claim{}, stored: map[string]stored{}, on: map[string]map[string]bool{},
+		groups: map[string]*group{}, policies: map[string]storedGroup{}, stale: map[groupID]bool{},
 	}
 }
 
@@ -150,13 +155,18 @@ type Close struct {
 	Reason string
 }
 
-// Job has an interface's endpoint made what it should be; its end is told to [Core.Done].
+// Job has an interface's endpoint, or a group, made what it should be; its end is told to [Core.Done].
 type Job struct {
 	Link   string
 	Number uint64
 	Plugin string
 	Want   *api.WorkloadEndpoint // to be written, and in force; nil: none
 	Remove []string              // keys of those to be deleted first
+
+	Group  string             // the key of a group's policy; empty: the job is an interface's
+	Policy *api.NetworkPolicy // to be written, and in force; nil: it is to be deleted
+	Fresh  bool               // it may replace what another node's agent wrote for the plugin, and be written where nothing is
+	Node   string             // whose agent wrote what is to be deleted, or, unless it is fresh, to be replaced
 }
 
 // Configure takes over what names of workloads' interfaces begin with, and reports whether that has changed.
@@ -211,6 +221,10 @@ func (c *Core) lost(now time.Time, l *link) {
 // Stored takes over what the datastore has: updates of any keys, and whether all is known now. It reports whether that concerns plugins.
 func (c *Core) Stored(now time.Time, us []api.Update, inSync bool) (news bool) {
 	for _, u := range us {
+		if c.storedPolicy(now, u) {
+			news = true
+			continue
+		}
 		s, is := c.read(u)
 		if !is {
 			continue
@@ -275,6 +289,7 @@ func (c *Core) adopt(now time.Time) {
 			cl.leave(now, "the interface is gone")
 		}
 	}
+	c.adoptGroups(now)
 }
 
 // Register takes over that a plugin has registered. An error ends its connection.
@@ -302,6 +317,29 @@ func (c *Core) Register(now time.Time, conn Conn, r *endpointpb.Register) error 
 
 // Leave takes over that a connection has ended. What the plugin has said stands.
 func (c *Core) Leave(conn Conn) { delete(c.plugins, conn) }
+
+// Take takes over what a plugin says after it has registered. An error ends its connection.
+func (c *Core) Take(now time.Time, conn Conn, m *endpointpb.FromPlugin) error {
+	switch say := m.GetSay().(type) {
+	case *endpointpb.FromPlugin_Answer:
+		c.Answer(now, conn, say.Answer)
+	case *endpointpb.FromPlugin_HandOver:
+		c.HandOver(now, conn, say.HandOver)
+	case *endpointpb.FromPlugin_Withdraw:
+		c.Withdraw(now, conn, say.Withdraw.GetInterface())
+	case *endpointpb.FromPlugin_BeginGroups:
+		c.BeginGroups(conn)
+	case *endpointpb.FromPlugin_Announce:
+		c.Announce(now, conn, say.Announce)
+	case *endpointpb.FromPlugin_WithdrawGroup:
+		c.WithdrawGroup(now, conn, say.WithdrawGroup)
+	case *endpointpb.FromPlugin_EndGroups:
+		c.EndGroups(now, conn)
+	default:
+		return errors.New("a message that says nothing of this version's protocol")
+	}
+	return nil
+}
 
 // Answer takes over an answer.
 func (c *Core) Answer(now time.Time, conn Conn, a *endpointpb.Answer) {

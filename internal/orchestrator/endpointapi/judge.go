@@ -25,6 +25,7 @@ const (
 	maxLabels    = 256
 	maxNATs      = 64
 	maxSources   = 256
+	maxGroupsOf  = 64
 )
 
 // reserved are orchestrators of which others write the endpoints.
@@ -127,6 +128,7 @@ func workload(node string, p *plugin, name string, e *endpointpb.Endpoint) (*api
 		{"labels", len(e.GetLabels()), maxLabels},
 		{"nats", len(e.GetNats()), maxNATs},
 		{"allowed_sources", len(e.GetAllowedSources()), maxSources},
+		{"groups", len(e.GetGroups()), maxGroupsOf},
 	} {
 		if b.has > b.most {
 			return nil, fmt.Errorf("%d %s: want at most %d", b.has, b.what, b.most)
@@ -159,6 +161,9 @@ func workload(node string, p *plugin, name string, e *endpointpb.Endpoint) (*api
 		namespace = "default"
 	}
 	maps.Copy(labels, e.GetLabels())
+	if err := addGroups(labels, groupID{namespace, p.orchestrator, ""}, e); err != nil {
+		return nil, err
+	}
 	labels[api.LabelNamespace], labels[api.LabelOrchestrator] = namespace, p.orchestrator
 	w.TypeMeta = api.TypeMeta{Kind: api.KindWorkloadEndpoint, APIVersion: api.GroupVersion}
 	w.Metadata = api.ObjectMeta{Name: wepName, Namespace: namespace, Labels: labels, Annotations: map[string]string{annotationPlugin: p.name}}

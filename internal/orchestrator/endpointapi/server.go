@@ -54,7 +54,7 @@ type conn struct {
 }
 
 // maxOut bounds what a plugin was told and has not read.
-const maxOut = maxClaims + 1024
+const maxOut = maxClaims + 2*2048 + 1024 // questions and events of interfaces, and two events of each group
 
 // maxMessage bounds a message, in bytes.
 const maxMessage = 256 << 10
@@ -161,13 +161,21 @@ func (s *Server) do(ctx context.Context, jobs *sync.WaitGroup, j *Job) {
 		defer cancel()
 		err := s.cfg.Do(ctx, j)
 		if err != nil && ctx.Err() == nil {
-			s.cfg.Log.Warn("an interface's endpoint is not as its plugin wants it", "interface", j.Link, "plugin", j.Plugin, "err", err)
+			s.warn(j, err)
 		}
 		s.happens(func(c *Core, now time.Time) {
 			delete(s.jobs, j)
 			c.Done(now, j, err)
 		})
 	})
+}
+
+func (s *Server) warn(j *Job, err error) {
+	if j.Group != "" {
+		s.cfg.Log.Warn("a group is not as its plugin wants it", "key", j.Group, "plugin", j.Plugin, "err", err)
+		return
+	}
+	s.cfg.Log.Warn("an interface's endpoint is not as its plugin wants it", "interface", j.Link, "plugin", j.Plugin, "err", err)
 }
 
 // send has a message sent. Who does not take it is disconnected: when it comes again, it is told all that counts.
@@ -280,18 +288,9 @@ func (s *Server) receive(id Conn, c *conn, stream grpc.BidiStreamingServer[endpo
 }
 
 // take has the core take over a message.
-func (s *Server) take(id Conn, m *endpointpb.FromPlugin) error {
-	switch say := m.GetSay().(type) {
-	case *endpointpb.FromPlugin_Answer:
-		s.happens(func(c *Core, now time.Time) { c.Answer(now, id, say.Answer) })
-	case *endpointpb.FromPlugin_HandOver:
-		s.happens(func(c *Core, now time.Time) { c.HandOver(now, id, say.HandOver) })
-	case *endpointpb.FromPlugin_Withdraw:
-		s.happens(func(c *Core, now time.Time) { c.Withdraw(now, id, say.Withdraw.GetInterface()) })
-	default:
-		return errors.New("a message that says nothing of this version's protocol")
-	}
-	return nil
+func (s *Server) take(id Conn, m *endpointpb.FromPlugin) (err error) {
+	s.happens(func(c *Core, now time.Time) { err = c.Take(now, id, m) })
+	return err
 }
 
 // SocketOf is where plugins reach the agent that has a socket; none: nowhere.

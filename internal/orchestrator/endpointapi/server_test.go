@@ -177,6 +177,12 @@ func (l *list) become(entries ...plugin.Entry) {
 	l.now = plugin.List{Endpoints: entries}
 }
 
+func (l *list) announce(partial bool, groups ...plugin.Group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now = plugin.List{Groups: &plugin.Groups{All: groups, Partial: partial}}
+}
+
 func entry(match plugin.Match, address string) plugin.Entry {
 	return plugin.Entry{Match: match, Workload: "vm1", Endpoint: "eth0", Addresses: []string{address}}
 }
@@ -184,28 +190,8 @@ func entry(match plugin.Match, address string) plugin.Entry {
 // TestTheReferencePluginFollowsItsList: what is new is handed over, what has changed, too, and what is gone is withdrawn.
 func TestTheReferencePluginFollowsItsList(t *testing.T) {
 	a := run(t)
-	l, lines := &list{}, make(chan string, 100)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- plugin.Run(ctx, plugin.Config{
-			Socket: a.socket, Name: "p", Orchestrator: "demo", Read: l.read,
-			Say: func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) },
-		})
-	}()
-	until := func(line string) {
-		t.Helper()
-		for deadline := time.After(20 * time.Second); ; {
-			select {
-			case is := <-lines:
-				if strings.HasPrefix(is, line) {
-					return
-				}
-			case <-deadline:
-				t.Fatalf("never said %q", line)
-			}
-		}
-	}
+	l := &list{}
+	until, end := a.follow(t, l)
 	until("registered at node h1")
 	a.ns.Veth("tap1", "peer1")
 	until("asked tap1")
@@ -222,8 +208,57 @@ func TestTheReferencePluginFollowsItsList(t *testing.T) {
 	until("provisioned tap1: default/h1-demo-vm1-eth0")
 	a.ns.Delete("tap1")
 	until("gone tap1: the interface is gone")
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("it ended with %v", err)
+	end()
+}
+
+// TestTheReferencePluginAnnouncesItsGroups: all of them, then what changes; and nothing of a part.
+func TestTheReferencePluginAnnouncesItsGroups(t *testing.T) {
+	a, l := run(t), &list{}
+	l.announce(true, plugin.Group{Name: "other"})
+	until, end := a.follow(t, l)
+	until("announced 1 groups in part")
+	l.announce(false, plugin.Group{Name: "db", Ingress: []plugin.Rule{{Protocol: "tcp", Ports: []string{"80", "90-99"}, Groups: []string{"web"}}}})
+	until("announced 1 groups")
+	if j := <-a.jobs; j.Policy == nil || j.Policy.Metadata.Name != "group-demo.db" {
+		t.Errorf("the first job is %+v", j)
+	}
+	until("in force group default/db; its rules name groups that are not announced, and allow nothing there: web")
+	l.announce(false, plugin.Group{Name: "web"}, plugin.Group{Name: "Bad"})
+	until("failed group default/Bad; refused: name")
+	until("gone group default/db; withdrawn")
+	end()
+}
+
+// follow has a reference plugin follow a list. The first function waits until it says a line, the second ends it.
+func (a *agent) follow(t *testing.T, l *list) (until func(line string), end func()) {
+	t.Helper()
+	lines := make(chan string, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- plugin.Run(ctx, plugin.Config{
+			Socket: a.socket, Name: "p", Orchestrator: "demo", Read: l.read,
+			Say: func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) },
+		})
+	}()
+	until = func(line string) {
+		t.Helper()
+		for deadline := time.After(20 * time.Second); ; {
+			select {
+			case is := <-lines:
+				if strings.HasPrefix(is, line) {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("never said %q", line)
+			}
+		}
+	}
+	return until, func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
 	}
 }

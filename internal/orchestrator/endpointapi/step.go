@@ -22,6 +22,8 @@ func (c *Core) Step(now time.Time) (do []Action, next time.Time) {
 			c.ask(now, c.links[name])
 		}
 		c.jobs(now)
+		c.translate(now)
+		c.groupJobs(now)
 	}
 	do, c.out = c.out, nil
 	return do, c.next()
@@ -40,6 +42,11 @@ func (c *Core) next() (at time.Time) {
 	for _, cl := range c.claims {
 		if c.workable(cl) {
 			sooner(cl.retry)
+		}
+	}
+	for _, g := range c.groups {
+		if g.dirty && g.job == nil {
+			sooner(g.retry)
 		}
 	}
 	for _, p := range c.plugins {
@@ -66,9 +73,8 @@ func (c *Core) workable(cl *claim) bool {
 func (c *Core) jobs(now time.Time) {
 	for _, name := range slices.Sorted(maps.Keys(c.claims)) {
 		cl := c.claims[name]
-		if cl.job != nil && cl.job.Number != cl.version && !cl.canceled {
-			cl.canceled = true
-			c.out = append(c.out, Action{Cancel: cl.job})
+		if j := cl.outdated(); j != nil {
+			c.out = append(c.out, Action{Cancel: j})
 		}
 		if !c.workable(cl) || now.Before(cl.retry) {
 			continue
@@ -82,7 +88,7 @@ func (c *Core) jobs(now time.Time) {
 		if cl.want != nil {
 			cl.keys[cl.key] = true
 		}
-		cl.job, cl.canceled, cl.dirty = j, false, false
+		cl.begin(j)
 		c.out = append(c.out, Action{Job: j})
 	}
 }

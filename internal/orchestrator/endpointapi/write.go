@@ -20,6 +20,8 @@ type Kernel interface {
 	Overlay(ctx context.Context, us []api.Update) error
 	// InForce waits until an endpoint's policy and routes are in the kernel; an error says why they are not.
 	InForce(ctx context.Context, id intent.EndpointID) error
+	// PolicyInForce waits until what was written of a policy, or that it was deleted, is in the kernel; an error says why it is not.
+	PolicyInForce(ctx context.Context, u api.Update) error
 	// NotReady returns why nothing may be written now; none: it may.
 	NotReady() []string
 }
@@ -59,6 +61,9 @@ const inForceWait = 20 * time.Second
 
 // Do does a job.
 func (w *Writer) Do(ctx context.Context, j *Job) error {
+	if j.Group != "" {
+		return w.group(ctx, j)
+	}
 	now, err := w.make(ctx, j)
 	if err != nil || j.Want == nil {
 		return err
@@ -76,15 +81,11 @@ func (w *Writer) Do(ctx context.Context, j *Job) error {
 
 // make brings into the datastore what is wanted, and returns it.
 func (w *Writer) make(ctx context.Context, j *Job) (now api.Update, err error) {
-	select {
-	case w.slots <- struct{}{}:
-		defer func() { <-w.slots }()
-	case <-ctx.Done():
-		return now, ctx.Err()
+	release, err := w.enter(ctx)
+	if err != nil {
+		return now, err
 	}
-	if why := w.Kernel.NotReady(); len(why) > 0 {
-		return now, errLater{"the agent is not ready: " + why[0]}
-	}
+	defer release()
 	for _, key := range j.Remove {
 		if err := w.remove(ctx, j.Plugin, key); err != nil {
 			return now, err
@@ -97,6 +98,21 @@ func (w *Writer) make(ctx context.Context, j *Job) (now api.Update, err error) {
 		return now, err
 	}
 	return w.write(ctx, j)
+}
+
+// enter waits for its turn, and returns what ends it. It is an error if the agent is not ready.
+func (w *Writer) enter(ctx context.Context) (release func(), err error) {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	release = func() { <-w.slots }
+	if why := w.Kernel.NotReady(); len(why) > 0 {
+		release()
+		return nil, errLater{"the agent is not ready: " + why[0]}
+	}
+	return release, nil
 }
 
 // mayHave returns an error if IPAM has given one of an endpoint's addresses to somebody.
@@ -138,13 +154,19 @@ func (w *Writer) write(ctx context.Context, j *Job) (api.Update, error) {
 		return api.Update{}, notThePlugins(j.Want)
 	}
 	copied := *j.Want // the datastore's fields are filled in
-	done, err := resources.Over(ctx, w.Store, seen, &copied)
+	done, err := over(ctx, w.Store, seen, &copied)
+	return done.Now, err
+}
+
+// over is [resources.Over], which is tried again if somebody else was faster.
+func over(ctx context.Context, s datastore.Store, seen api.Update, r api.Resource) (resources.Written, error) {
+	done, err := resources.Over(ctx, s, seen, r)
 	for _, faster := range []error{datastore.ErrConflict, datastore.ErrExists, datastore.ErrNotFound} {
 		if errors.Is(err, faster) {
-			return api.Update{}, errLater{err.Error()}
+			return done, errLater{err.Error()}
 		}
 	}
-	return done.Now, err
+	return done, err
 }
 
 // remove deletes an endpoint, if it is the plugin's.

@@ -21,6 +21,7 @@ import (
 // List is what a plugin knows.
 type List struct {
 	Endpoints []Entry `json:"endpoints"`
+	Groups    *Groups `json:"groups,omitempty"` // absent: it announces none, and what it has announced before stays
 }
 
 // Entry is an endpoint, and which interface it is for.
@@ -37,6 +38,7 @@ type Entry struct {
 	Labels         map[string]string `json:"labels,omitempty"`
 	NATs           []NAT             `json:"nats,omitempty"`
 	AllowedSources []string          `json:"allowedSources,omitempty"`
+	Groups         []string          `json:"groups,omitempty"`
 }
 
 // Match selects interfaces by all that is not empty.
@@ -59,7 +61,7 @@ func (l List) Check() error {
 			return fmt.Errorf("endpoints[%d].match is empty: want interface, mac or alias", i)
 		}
 	}
-	return nil
+	return l.Groups.check()
 }
 
 // of returns the endpoint for an interface; nil: there is none.
@@ -76,7 +78,7 @@ func (l List) of(i *endpointpb.Interface) *endpointpb.Endpoint {
 func (e Entry) message() *endpointpb.Endpoint {
 	out := &endpointpb.Endpoint{
 		Namespace: e.Namespace, Workload: e.Workload, Endpoint: e.Endpoint, Mac: e.MAC, Addresses: e.Addresses, Gateway4: e.Gateway4, Gateway6: e.Gateway6,
-		Profiles: e.Profiles, Labels: e.Labels, AllowedSources: e.AllowedSources,
+		Profiles: e.Profiles, Labels: e.Labels, AllowedSources: e.AllowedSources, Groups: e.Groups,
 	}
 	for _, n := range e.NATs {
 		out.Nats = append(out.Nats, &endpointpb.NAT{Internal: n.Internal, External: n.External})
@@ -132,6 +134,7 @@ type session struct {
 	list   *List
 	asked  map[string]*endpointpb.Interface
 	given  map[string]*endpointpb.Endpoint // what the agent was given, by interface
+	groups map[string]*endpointpb.Group    // what was announced, by namespace and name
 }
 
 func once(ctx context.Context, cfg Config, list *List) error {
@@ -146,7 +149,7 @@ func once(ctx context.Context, cfg Config, list *List) error {
 	if err != nil {
 		return err
 	}
-	s := &session{cfg, stream, list, map[string]*endpointpb.Interface{}, map[string]*endpointpb.Endpoint{}}
+	s := &session{cfg, stream, list, map[string]*endpointpb.Interface{}, map[string]*endpointpb.Endpoint{}, map[string]*endpointpb.Group{}}
 	if err := s.send(&endpointpb.FromPlugin{Say: &endpointpb.FromPlugin_Register{Register: &endpointpb.Register{Name: cfg.Name, Orchestrator: cfg.Orchestrator}}}); err != nil {
 		return err
 	}
@@ -192,6 +195,7 @@ func (s *session) handle(m *endpointpb.FromAgent) error {
 	switch say := m.GetSay().(type) {
 	case *endpointpb.FromAgent_Registered:
 		s.cfg.Say("registered at node %s, whose workloads' interfaces begin with %v", say.Registered.GetNode(), say.Registered.GetPrefixes())
+		return s.announceAll()
 	case *endpointpb.FromAgent_Ask:
 		i := say.Ask.GetInterface()
 		e := s.list.of(i)
@@ -201,11 +205,13 @@ func (s *session) handle(m *endpointpb.FromAgent) error {
 			s.given[i.GetName()] = e
 		}
 		return s.send(&endpointpb.FromPlugin{Say: &endpointpb.FromPlugin_Answer{Answer: &endpointpb.Answer{Number: say.Ask.GetNumber(), Endpoint: e}}})
+	case *endpointpb.FromAgent_Group:
+		s.event(say.Group)
 	case *endpointpb.FromAgent_Event:
 		e := say.Event
 		switch e.GetKind() {
 		case endpointpb.Event_PROVISIONED:
-			s.cfg.Say("provisioned %s: %s", e.GetInterface(), e.GetEndpoint())
+			s.cfg.Say("provisioned %s: %s%s", e.GetInterface(), e.GetEndpoint(), and(e.GetReason()))
 		case endpointpb.Event_FAILED:
 			s.cfg.Say("failed %s: %s", e.GetInterface(), e.GetReason())
 		case endpointpb.Event_GONE:
@@ -230,7 +236,11 @@ func (s *session) reload() error {
 	if reflect.DeepEqual(list, *s.list) {
 		return nil
 	}
+	was := *s.list
 	*s.list = list
+	if err := s.changeGroups(was.Groups); err != nil {
+		return err
+	}
 	now := map[string]*endpointpb.Endpoint{}
 	for _, e := range list.Endpoints {
 		if name := e.Match.Interface; name != "" && s.asked[name] == nil {

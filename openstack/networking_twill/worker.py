@@ -65,10 +65,16 @@ class Worker(worker.BaseWorker):
             token = client.call(cfg.CONF.twill.socket, "POST", "/v1/resync")["token"]
             report = client.call(cfg.CONF.twill.socket, "PUT", "/v1/resync/" + token, objects.Reader().all(), ALL_TIMEOUT)
             LOG.debug("handed over: %s", report)
-            if cfg.CONF.twill.resync_interval_secs == 0:
-                while True:
-                    time.sleep(3600)
-            time.sleep(cfg.CONF.twill.resync_interval_secs)
+            self._until_resync()
+
+    def _until_resync(self):
+        """Returns when the next resync is due, or asked for (`twill openstack-plugin resync`)."""
+        interval = cfg.CONF.twill.resync_interval_secs
+        due = time.monotonic() + interval if interval else float("inf")
+        while time.monotonic() < due:
+            within = min(30, due - time.monotonic())
+            if client.call(cfg.CONF.twill.socket, "GET", "/v1/resync?within=%d" % max(1, within))["asked"]:
+                return
 
     def _feedback(self):
         epoch, at = "", 0

@@ -88,6 +88,7 @@ stop)
 plugin-start) plugin ;;
 plugin-stop) kill "$(cat plugin.pid)"; while [ -e "/proc/$(cat plugin.pid)" ]; do sleep 0.1; done ;;
 answers) api GET networks ;;
+resync) twill openstack-plugin resync --socket "$dir/plugin.sock" --within 50s ;;
 agents)
 	shift
 	for host; do api GET agents | python3 -c 'import json, sys

@@ -48,6 +48,7 @@ openstack-region-REGION. Several neutron-servers may each have a plugin of their
 			return openstack.Run(cmd.Context(), cfg)
 		},
 	}
+	cmd.AddCommand(c.openstackResyncCmd())
 	f := cmd.Flags()
 	f.StringVar(&cfg.Socket, "socket", openstack.DefaultSocket, "where the mechanism driver asks")
 	f.StringVar(&cfg.Group, "socket-group", "", "whose members may ask, besides root, such as neutron")

@@ -46,6 +46,8 @@ type server struct {
 	mu    sync.Mutex
 	begun map[string]begun // resyncs, by token
 	order []string
+	asked []chan Report   // by people, for a resync that has not begun yet
+	wake  chan struct{}   // closed when one asks
 	known map[string]bool // problems that the last resync had
 }
 
@@ -53,6 +55,7 @@ type server struct {
 type begun struct {
 	was        snapshot
 	generation string // of the datastore; empty: nothing is said of it
+	asked      []chan Report
 }
 
 // Run serves the mechanism driver until the context ends.
@@ -61,7 +64,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), begun: map[string]begun{}}
+	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), begun: map[string]begun{}, wake: make(chan struct{})}
 	listener, err := serve.Replace(ctx, serve.At{Network: "unix", Address: cfg.Socket, Group: cfg.Group})
 	if err != nil {
 		return err
@@ -99,6 +102,8 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("PUT /v1/subnets/{id}", put(s, func(n *Subnet) *string { return &n.ID }, func(ctx context.Context, n *Subnet) ([]string, error) { return nil, s.putSubnet(ctx, n) }))
 	mux.HandleFunc("DELETE /v1/subnets/{id}", s.remove(func(ctx context.Context, id string) error { return s.deleteKey(ctx, s.region.subnets()+id) }))
 	mux.HandleFunc("POST /v1/resync", s.begin)
+	mux.HandleFunc("GET /v1/resync", s.waitForAsked)
+	mux.HandleFunc("POST /v1/resync/asked", s.ask)
 	mux.HandleFunc("PUT /v1/resync/{token}", s.finish)
 	mux.HandleFunc("GET /v1/feedback", s.feed)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -194,8 +199,10 @@ func (s *server) begin(w http.ResponseWriter, r *http.Request) {
 	}
 	token := rand.Text()
 	s.mu.Lock()
-	s.begun[token] = begun{was, mark.Generation}
+	s.begun[token] = begun{was, mark.Generation, s.asked}
+	s.asked = nil
 	if s.order = append(s.order, token); len(s.order) > mostBegun {
+		s.askAgain(s.begun[s.order[0]].asked)
 		delete(s.begun, s.order[0])
 		s.order = s.order[1:]
 	}
@@ -216,24 +223,27 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusConflict, answer{Error: "this resync is not known any more: begin again"})
 		return
 	}
+	var report *Report
+	defer func() { s.answer(of.asked, report) }()
 	var all State
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostOfAll)).Decode(&all); err != nil {
 		reply(w, http.StatusBadRequest, answer{Error: "this is not what Neutron has: " + err.Error()})
 		return
 	}
-	report, err := s.resync(ctx, of.was, &all)
+	done, err := s.resync(ctx, of.was, &all)
 	if err == nil && of.generation != "" {
 		err = mirror.Complete(ctx, s.store, s.region.namespace(), of.generation)
 	}
-	for _, p := range s.news(report.Problems) {
+	for _, p := range s.news(done.Problems) {
 		s.log.Warn("not all of it has an effect", "problem", p)
 	}
 	if err != nil {
 		s.done(w, r, nil, err)
 		return
 	}
-	s.log.Info("as Neutron's database says", "ports", report.Ports, "securityGroups", report.SecurityGroups, "subnets", report.Subnets, "deleted", report.Deleted)
-	reply(w, http.StatusOK, report)
+	report = &done
+	s.log.Info("as Neutron's database says", "ports", done.Ports, "securityGroups", done.SecurityGroups, "subnets", done.Subnets, "deleted", done.Deleted)
+	reply(w, http.StatusOK, done)
 }
 
 // news are the problems that the resync before had not: each is logged once, as long as it stays.

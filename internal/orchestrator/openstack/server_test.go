@@ -26,9 +26,10 @@ import (
 
 // plugin is one that runs, and a client of it.
 type plugin struct {
-	t     *testing.T
-	store datastore.Store
-	http  http.Client
+	t      *testing.T
+	store  datastore.Store
+	socket string
+	http   http.Client
 }
 
 func start(t *testing.T, store datastore.Store) *plugin {
@@ -51,7 +52,7 @@ func start(t *testing.T, store datastore.Store) *plugin {
 		}
 		return c, err
 	}
-	return &plugin{t, store, http.Client{Transport: &http.Transport{DialContext: dial}}}
+	return &plugin{t, store, socket, http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
 // call makes a call, and returns its code and body.

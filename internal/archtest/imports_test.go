@@ -52,7 +52,7 @@ func packages(t *testing.T) []pkg {
 var layers = map[string]int{
 	"api": 0, "api/dataplanepb": 0, "api/felixpb": 0,
 	"internal/intent": 1, "internal/config": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
-	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 3, "internal/datastore/member": 2, "internal/datastore/etcdadmin": 3, "internal/datastore/stores": 4, "internal/datastore/kubestore": 3,
+	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 3, "internal/datastore/member": 2, "internal/datastore/etcdadmin": 3, "internal/datastore/etcdproxy": 5, "internal/datastore/stores": 4, "internal/datastore/kubestore": 3,
 	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/dataplane/desired": 2, "internal/ifmon": 2,
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/confd": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
 	"internal/dataplane/classify": 2, "internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/tunnel": 3, "internal/dataplane/host": 3, "internal/dataplane/shape": 3, "internal/dataplane/proxy": 3, "internal/dataplane/sim": 3,
@@ -302,8 +302,8 @@ var doors = map[string][]string{
 	"go.uber.org/zap":                  {"internal/datastore"},
 	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/kubecontrollers", "internal/nodekeep", "internal/relay/process", "internal/lab", "internal/bench", "internal/kubecluster"},
 	"golang.org/x/time":                {"internal/dhcp/dhcpd"},
-	"google.golang.org/grpc":           {"internal/datastore/etcdstore", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/orchestrator"},
-	"google.golang.org/protobuf":       {"internal/bgp/speaker", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/orchestrator"},
+	"google.golang.org/grpc":           {"internal/datastore/etcdstore", "internal/datastore/etcdproxy", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/orchestrator"},
+	"google.golang.org/protobuf":       {"internal/datastore/etcdproxy", "internal/bgp/speaker", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/orchestrator"},
 	"github.com/klauspost/compress":    {"internal/relay"},
 	"github.com/twillnet/twill/cmd":    {},
 }

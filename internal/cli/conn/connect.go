@@ -101,8 +101,11 @@ func (c *Connection) WithCluster() (store, cluster datastore.Config, err error) 
 	return store, cluster, err
 }
 
-// etcd is how to reach etcd.
-func (c *Connection) etcd() datastore.Config {
+// etcd is how to reach etcd, by the proxy of this host if it has one.
+func (c *Connection) etcd() datastore.Config { return throughProxy(c.direct(), c.Endpoints) }
+
+// direct is how to reach the members themselves.
+func (c *Connection) direct() datastore.Config {
 	return etcdOf(c.flags(), ofEnvironment(), c.file.etcdSpec)
 }
 
@@ -144,7 +147,7 @@ func (c *Connection) Etcd(ctx context.Context, do func(context.Context, datastor
 	if kubernetes {
 		return errors.New("the datastore is Kubernetes' API: its etcd is the cluster's, which looks after it; name another one with --etcd or ETCD_ENDPOINTS, and DATASTORE_TYPE=etcdv3")
 	}
-	cfg := c.etcd()
+	cfg := c.direct()
 	cfg.DialTimeout = c.Timeout
 	return c.explain(do(ctx, cfg))
 }

@@ -148,6 +148,14 @@ func (l *Local) Followed(c *Connection) datastore.Config {
 // Store says how to reach the datastore: flags first, then what the settings say, which know ETCD_… too.
 func (l *Local) Store(c *Connection) datastore.Config {
 	if l.Settings.DatastoreType == typeKubernetes {
+		return l.Direct(c)
+	}
+	return throughProxy(l.Direct(c), c.Endpoints)
+}
+
+// Direct is the same without the proxy of this host.
+func (l *Local) Direct(c *Connection) datastore.Config {
+	if l.Settings.DatastoreType == typeKubernetes {
 		cfg, _ := c.kube.kubernetes(kubeSpec{}) // Read has said what is wrong with it
 		return cfg
 	}

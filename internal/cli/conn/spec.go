@@ -99,5 +99,8 @@ func checkEnvironment() error {
 	if os.Getenv("KUBECONFIG") != "" && os.Getenv("KUBECONFIG_INLINE") != "" {
 		return fmt.Errorf("KUBECONFIG and KUBECONFIG_INLINE: both are given; leave one of them out")
 	}
+	if _, err := ReadProxy(os.Getenv(ProxyVariable)); err != nil {
+		return err
+	}
 	return ofEnvironment().contradiction()
 }

@@ -25,7 +25,7 @@ type command struct{ *conn.Env }
 func Command(e *conn.Env) *cobra.Command {
 	c := &command{e}
 	cmd := c.memberCmd()
-	cmd.AddCommand(c.certsCmd(), c.joinCmd(), c.leaveCmd(), c.statusCmd(), c.snapshotCmd(), c.restoreCmd(), c.defragCmd(), c.alarmCmd())
+	cmd.AddCommand(c.certsCmd(), c.joinCmd(), c.proxyCmd(), c.leaveCmd(), c.statusCmd(), c.snapshotCmd(), c.restoreCmd(), c.defragCmd(), c.alarmCmd())
 	return cmd
 }
 

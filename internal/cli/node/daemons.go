@@ -52,6 +52,7 @@ hosts have thousands of routes.`,
   twill node --ip-autodetection-method interface=bond0 --ip6 autodetect
   twill node --log-dir /var/log/twill           # also write log files
   twill node --dhcp --etcd http://192.0.2.10:2379 # a compute host of OpenStack
+  twill node --etcd-proxy --etcd https://192.0.2.10:2379,https://192.0.2.11:2379
   DATASTORE_TYPE=kubernetes twill node          # a node of a Kubernetes cluster
   twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: console.NoArgs,
@@ -71,6 +72,7 @@ hosts have thousands of routes.`,
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
 	cmd.Flags().StringVar(&o.dhcpText, "dhcp", os.Getenv("TWILL_DHCP"), "true: also run twill dhcp, for virtual machines of OpenStack, in the region of FELIX_OPENSTACKREGION (TWILL_DHCP)")
 	cmd.Flags().Lookup("dhcp").NoOptDefVal = "true"
+	o.proxy.addFlag(cmd)
 	cmd.Flags().StringVar(&o.logDir, "log-dir", os.Getenv("TWILL_LOG_DIR"), "directory of log files, one for each daemon: NAME/current, and ten older ones of 10 MB; standard error has all of it as well; default: no files (TWILL_LOG_DIR)")
 	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs, too; whoever reaches them needs no password")
 	return cmd
@@ -85,6 +87,7 @@ type nodeOptions struct {
 	addrs        addressing
 	dhcpText     string // what is said of dhcp
 	dhcp         bool   // also serve DHCP to machines of OpenStack
+	proxy        etcdProxy
 	logDir       string // of files with what daemons write; empty: none
 	registration bgp.Registration
 }
@@ -94,7 +97,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
-	cfg := o.local.Followed(&c.Conn)
+	cfg := o.local.Direct(&c.Conn)
 	own, err := o.ownStore(cfg, c.Conn.Endpoints)
 	if err != nil {
 		return err
@@ -118,6 +121,9 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	}
 	if files != nil {
 		defer files.Close()
+	}
+	if cfg, err = o.proxy.begin(ctx, cfg, own, log); err != nil {
+		return err
 	}
 	keeps.Node, keeps.Log = o.local.Node, log
 	fill := own || !o.reflector() // which has no need of it where it is another's
@@ -150,7 +156,7 @@ func (o *nodeOptions) ownStore(cfg datastore.Config, flag string) (bool, error) 
 		}
 		return false, nil
 	}
-	if named := flag != "" || cfg.DiscoverySRV != "" || len(o.local.Settings.Etcd.Endpoints) > 0; named {
+	if named := flag != "" || os.Getenv(conn.EndpointsFileVariable) != "" || cfg.DiscoverySRV != "" || len(o.local.Settings.Etcd.Endpoints) > 0; named {
 		return len(o.listen) > 0, nil
 	}
 	o.alone = len(o.listen) == 0
@@ -193,9 +199,14 @@ func (o *nodeOptions) children(own bool, store []string) []node.Child {
 	if o.local.File != "" {
 		env = append(env, "TWILL_CONFIG="+o.local.File)
 	}
+	env = append(env, o.proxy.env()...)
 	var out []node.Child
 	if own {
 		out = append(out, ownStoreChild(o.local.Dir, o.listen))
+	}
+	if p := o.proxy.child; p != nil {
+		p.Env = env
+		out = append(out, *p)
 	}
 	if !o.reflector() {
 		out = append(out, node.Child{Name: "agent", Args: append([]string{"agent"}, store...), Env: env})

@@ -25,3 +25,15 @@ func Dial(ctx context.Context, given datastore.Config) (*clientv3.Client, error)
 
 // Explain gives an error of etcd's client the meaning that callers of a store ask for, as those of package datastore. ctx is that of the call.
 func Explain(ctx context.Context, err error) error { return translate(ctx, err) }
+
+// ClientConfig is how etcd's own client is configured to reach a cluster as a [Store] does, with the endpoints that SRV records name, for who has
+// several connections. It fails if the settings are wrong; an error that is ErrUnavailable says that DNS does not answer.
+func ClientConfig(ctx context.Context, given datastore.Config) (clientv3.Config, error) {
+	cfg := config(given)
+	cfg.setDefaults()
+	with, err := cfg.discovered(ctx)
+	if err != nil {
+		return clientv3.Config{}, err
+	}
+	return with.client()
+}

@@ -148,7 +148,7 @@ func readRestart(l *line) Action {
 
 func readKill(l *line) Action {
 	k := Kill{Host: l.name(aHost)}
-	k.What = l.oneOf("process", "agent", "bgp", "bfd", "confd")
+	k.What = l.oneOf("process", "agent", "bgp", "bfd", "confd", "proxy")
 	k.Hard = l.take("-9")
 	return k
 }

@@ -40,7 +40,7 @@ var verbs = map[string]verb{
 	"reach":      {"[!] reach SRC DST tcp/PORT|udp/PORT|icmp [v4|v6]", true, func(l *line) Action { return Reach{l.not, l.flow()} }},
 	"stream":     {"stream NAME SRC DST tcp/PORT|udp/PORT [v4|v6] | stream check NAME lossless|alive|stopped|silent", false, readStream},
 	"restart":    {"restart HOST [agent|node] | restart store", false, readRestart},
-	"kill":       {"kill HOST agent|bgp|bfd|confd [-9]", false, readKill},
+	"kill":       {"kill HOST agent|bgp|bfd|confd|proxy [-9]", false, readKill},
 	"busy":       {"busy TIME", false, readBusy},
 	"cut":        {"cut HOST store | cut link NAME [silently]", false, func(l *line) Action { return readCut(l, false) }},
 	"bgp":        {"bgp HOST on|bird|off", false, func(l *line) Action { return BGP{l.name(aHost), l.oneOf("mode", "on", "bird", "off")} }},

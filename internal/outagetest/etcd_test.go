@@ -18,93 +18,105 @@ import (
 	"github.com/twillnet/twill/internal/outagetest"
 )
 
-func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		fault func(*world)
-	}{
-		{"etcd is away while things change", func(w *world) {
-			w.cut()
-			w.change()
-			w.proxy.Set(outagetest.Fault{})
-		}},
-		{"etcd is away again and again", func(w *world) {
-			for i := range 3 {
-				w.proxy.Set(outagetest.Fault{Cut: true})
-				w.put("/k/stay02", fmt.Sprint(i))
-				w.until("the loss", w.away)
-				w.proxy.Set(outagetest.Fault{})
-				w.until("the return", w.synced)
-			}
-			w.change()
-		}},
-		{"etcd accepts and says nothing", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Hang: true})
-			began := time.Now()
-			w.change()
-			w.until("the silence to be noticed", w.away)
-			w.t.Logf("noticed after %s, with progress asked for every %s and requests bounded by %s", time.Since(began).Round(time.Millisecond), progress, request)
-			w.proxy.Set(outagetest.Fault{})
-		}},
-		{"etcd is silent and then resets", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Hang: true})
-			w.change()
-			w.until("the silence to be noticed", w.away)
+// faults are what happens to etcd, or to the way to it.
+var faults = []struct {
+	name  string
+	fault func(*world)
+}{
+	{"etcd is away while things change", func(w *world) {
+		w.cut()
+		w.change()
+		w.proxy.Set(outagetest.Fault{})
+	}},
+	{"etcd is away again and again", func(w *world) {
+		for i := range 3 {
 			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.put("/k/stay03", "1")
+			w.put("/k/stay02", fmt.Sprint(i))
+			w.until("the loss", w.away)
 			w.proxy.Set(outagetest.Fault{})
-		}},
-		{"its history is compacted while it is away", func(w *world) {
-			w.cut()
-			w.change()
-			w.compact()
-			w.proxy.Set(outagetest.Fault{})
-		}},
-		{"it restarts, compacted in between", func(w *world) {
-			w.cut()
-			w.change()
-			w.compact()
-			w.member.Close()
-			w.start()
-			w.put("/k/stay04", "1")
-			w.proxy.Set(outagetest.Fault{})
-		}},
-		{"a list is cut half-way, many times", func(w *world) {
-			w.cut()
-			w.change()
-			w.compact()
-			for after := 100; after < 2500; after += 200 { // some end within a page, some between two
-				w.proxy.Set(outagetest.Fault{After: after})
-				before := w.proxy.Dropped()
-				w.until("a list to be cut", func() bool { return w.proxy.Dropped() > before })
-			}
-			w.proxy.Set(outagetest.Fault{})
-		}},
-		{"it is put back from an older backup", func(w *world) {
-			backup := w.backup()
 			w.until("the return", w.synced)
-			w.put("/k/later", "1") // and lost with the backup
-			w.change()
-			w.truth()
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.restore(backup)
-			w.proxy.Set(outagetest.Fault{})
-			w.until("what is lost to be gone", func() bool { return w.values["/k/later"] == "" })
-		}},
-		{"a snapshot is restored in its place", func(w *world) {
-			file := w.snapshot()
-			w.put("/k/later", "1") // and lost
-			w.change()
-			w.truth()
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.restoreSnapshot(file)
-			w.proxy.Set(outagetest.Fault{})
-			w.until("what is lost to be gone", func() bool { return w.values["/k/later"] == "" })
-		}},
-	} {
+		}
+		w.change()
+	}},
+	{"etcd accepts and says nothing", func(w *world) {
+		w.proxy.Set(outagetest.Fault{Hang: true})
+		began := time.Now()
+		w.change()
+		w.until("the silence to be noticed", w.away)
+		w.t.Logf("noticed after %s, with progress asked for every %s and requests bounded by %s", time.Since(began).Round(time.Millisecond), progress, request)
+		w.proxy.Set(outagetest.Fault{})
+	}},
+	{"etcd is silent and then resets", func(w *world) {
+		w.proxy.Set(outagetest.Fault{Hang: true})
+		w.change()
+		w.until("the silence to be noticed", w.away)
+		w.proxy.Set(outagetest.Fault{Cut: true})
+		w.put("/k/stay03", "1")
+		w.proxy.Set(outagetest.Fault{})
+	}},
+	{"its history is compacted while it is away", func(w *world) {
+		w.cut()
+		w.change()
+		w.compact()
+		w.proxy.Set(outagetest.Fault{})
+	}},
+	{"it restarts, compacted in between", func(w *world) {
+		w.cut()
+		w.change()
+		w.compact()
+		w.member.Close()
+		w.start()
+		w.put("/k/stay04", "1")
+		w.proxy.Set(outagetest.Fault{})
+	}},
+	{"a list is cut half-way, many times", func(w *world) {
+		w.cut()
+		w.change()
+		w.compact()
+		for after := 100; after < 2500; after += 200 { // some end within a page, some between two
+			w.proxy.Set(outagetest.Fault{After: after})
+			before := w.proxy.Dropped()
+			w.until("a list to be cut", func() bool { return w.proxy.Dropped() > before })
+		}
+		w.proxy.Set(outagetest.Fault{})
+	}},
+	{"it is put back from an older backup", func(w *world) {
+		backup := w.backup()
+		w.until("the return", w.synced)
+		w.put("/k/later", "1") // and lost with the backup
+		w.change()
+		w.truth()
+		w.proxy.Set(outagetest.Fault{Cut: true})
+		w.restore(backup)
+		w.proxy.Set(outagetest.Fault{})
+		w.until("what is lost to be gone", func() bool { return w.values["/k/later"] == "" })
+	}},
+	{"a snapshot is restored in its place", func(w *world) {
+		file := w.snapshot()
+		w.put("/k/later", "1") // and lost
+		w.change()
+		w.truth()
+		w.proxy.Set(outagetest.Fault{Cut: true})
+		w.restoreSnapshot(file)
+		w.proxy.Set(outagetest.Fault{})
+		w.until("what is lost to be gone", func() bool { return w.values["/k/later"] == "" })
+	}},
+}
+
+func TestTheTruthArrivesAndNothingFlaps(t *testing.T) { testFaults(t, false) }
+
+// TestTheTruthArrivesBehindAnEtcdProxy: a `twill etcd proxy` between the reader and what is faulty changes nothing of it. In particular the
+// reader does not take a proxy that answers for a store that does.
+func TestTheTruthArrivesBehindAnEtcdProxy(t *testing.T) { testFaults(t, true) }
+
+func testFaults(t *testing.T, proxied bool) {
+	for _, tt := range faults {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // each waits for timers, most of the time
 			w := newWorld(t)
+			if proxied {
+				w.startEtcdProxy()
+			}
 			w.follow(datastore.Config{})
 			w.until("the first sync", w.synced)
 			tt.fault(w)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdproxy"
 	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/outagetest"
@@ -36,6 +37,7 @@ type world struct {
 	cfg    member.Config
 	member *member.Member
 	proxy  *outagetest.Proxy
+	near   string // endpoint of an etcd proxy before it; empty: there is none
 	direct datastore.Client
 
 	sync   *syncer.Syncer
@@ -71,10 +73,28 @@ func newWorldOn(t *testing.T, m *member.Member) *world {
 	return w
 }
 
+// startEtcdProxy puts a `twill etcd proxy` between the reader and the proxy that is faulty.
+func (w *world) startEtcdProxy() {
+	w.t.Helper()
+	dir := must(os.MkdirTemp(memory, "etcd"))(w.t)
+	p := etcdproxy.New(etcdproxy.Config{Listen: filepath.Join(dir, "p"), Store: datastore.Config{Endpoints: []string{w.proxy.Endpoint()}}, Follow: progress})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("etcd proxy: %v", err)
+		}
+		os.RemoveAll(dir)
+	})
+	w.near = "unix://" + filepath.Join(dir, "p")
+}
+
 // follow starts the syncer. Its store has small pages, so that a list has several answers.
 func (w *world) follow(cfg datastore.Config) {
 	w.t.Helper()
-	cfg.Endpoints, cfg.PageSize = []string{w.proxy.Endpoint()}, cmp.Or(cfg.PageSize, 3) // endpoints are etcd's
+	cfg.Endpoints, cfg.PageSize = []string{cmp.Or(w.near, w.proxy.Endpoint())}, cmp.Or(cfg.PageSize, 3) // endpoints are etcd's
 	store := openStore(w.t, cfg)
 	w.sync = syncer.New(store, syncer.Config{Prefixes: []string{"/k/"}, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())

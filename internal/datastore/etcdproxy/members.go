@@ -49,6 +49,9 @@ func (p *Proxy) follow(ctx context.Context) error {
 	for {
 		begins := len(p.NotReady()) > 0
 		err := p.round(ctx)
+		p.mu.Lock()
+		p.rounds++
+		p.mu.Unlock()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

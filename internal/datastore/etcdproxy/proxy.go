@@ -50,6 +50,7 @@ type Proxy struct {
 	bare     *clientv3.Client  // as no user, for clients that show a token of their own; the same as own where the proxy has no user
 	notReady string            // why there is no member to ask; empty: there is
 	versions map[uint64]string // of the members in use
+	rounds   int               // how often members were asked for
 }
 
 // New returns a proxy that is not connected yet. Run it.

@@ -27,6 +27,7 @@ type Runner struct {
 	BIRD     []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
 	Cluster  *Cluster  // where scenarios keep their resources; nil: in an etcd of their own
 	Relay    bool      // hosts read the datastore by a relay (twill relay), beside the datastore
+	Proxy    bool      // hosts reach etcd by a proxy of their own (twill etcd proxy)
 	Keep     bool      // leave hosts and processes as they are at the end, as a lab that Down removes
 }
 
@@ -130,6 +131,7 @@ type scenario struct {
 	storeOn  string // the host that has it; empty: none
 	runs     bool   // kept does
 	relayed  bool   // as the runner has it
+	proxied  bool   // likewise
 	relay    *process
 	nodes    map[string]*process
 	bird     []string          // as the runner has it
@@ -150,7 +152,7 @@ func (r Runner) newScenario(s *script.Script) (*scenario, error) {
 		return nil, err
 	}
 	c := &scenario{
-		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, relayed: r.Relay, bgp: map[string]string{},
+		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, relayed: r.Relay, proxied: r.Proxy, bgp: map[string]string{},
 		nodes: map[string]*process{}, cut: map[string]bool{}, streams: map[string]*watched{}, captures: map[string]*capture{}, links: map[string]script.Link{},
 	}
 	c.kept = &etcd{c: c}

@@ -259,6 +259,9 @@ func (c *scenario) hostEnv(name string) []string {
 	if c.relayed {
 		env = append(env, "FELIX_TYPHAADDR="+c.relayAt())
 	}
+	if c.proxied {
+		env = append(env, "TWILL_ETCD_PROXY=true")
+	}
 	return append(env,
 		"NODENAME="+name, "TWILL_SOCKET="+c.agentSocket(name),
 		"TWILL_BIRD_CONF="+filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET="+filepath.Join(c.Dir, name, "bird.ctl"), "TWILL_CONFDIR="+filepath.Join(c.Dir, name, "confd"))

@@ -133,6 +133,20 @@ func TestScriptBehindARelay(t *testing.T) {
 	}
 }
 
+// TestScriptBehindAnEtcdProxy runs scenarios whose hosts reach etcd by a proxy of their own: they must not see a difference.
+func TestScriptBehindAnEtcdProxy(t *testing.T) {
+	exe := testBinary(t)
+	for _, name := range []string{"agent_killed", "bgp_live", "bgp_node_status", "node_address", "not_ready", "own_blocks", "store_compacted", "store_cut", "store_restart"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := "../../testdata/script/" + name + ".txt"
+			text, err := os.ReadFile(file)
+			must(t, err)
+			runScript(t, Runner{Exe: exe, Proxy: true}, file, string(text))
+		})
+	}
+}
+
 func TestBIRDIsForHostsThatThereAre(t *testing.T) {
 	machinetest.Root(t)
 	s, err := script.Parse("bird.txt", "hosts h1\n")

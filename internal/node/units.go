@@ -63,6 +63,8 @@ func envText(lines []string) string {
 # ETCD_CA_CERT_FILE=/etc/twill/pki/agent/ca.crt
 # ETCD_CERT_FILE=/etc/twill/pki/agent/client.crt
 # ETCD_KEY_FILE=/etc/twill/pki/agent/client.key
+# One connection of this host to each member, by a proxy that its daemons share: twill etcd proxy --help.
+# TWILL_ETCD_PROXY=true
 
 # Name of this node in the datastore; default is the host's name.
 # NODENAME=

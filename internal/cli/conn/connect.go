@@ -147,9 +147,9 @@ func (c *Connection) Etcd(ctx context.Context, do func(context.Context, datastor
 	if kubernetes {
 		return errors.New("the datastore is Kubernetes' API: its etcd is the cluster's, which looks after it; name another one with --etcd or ETCD_ENDPOINTS, and DATASTORE_TYPE=etcdv3")
 	}
-	cfg := c.direct()
+	cfg := orProxy(c.direct(), c.Endpoints) // members themselves, where they are named
 	cfg.DialTimeout = c.Timeout
-	return c.explain(do(ctx, cfg))
+	return c.explainAt(cfg, do(ctx, cfg))
 }
 
 // timedTxn is timed for a store with transactions.
@@ -242,7 +242,9 @@ func (c *Connection) open(ctx context.Context) (datastore.Store, func(), error) 
 }
 
 // explain adds what to do to an error of the connection.
-func (c *Connection) explain(err error) error {
+func (c *Connection) explain(err error) error { return c.explainAt(c.etcd(), err) }
+
+func (c *Connection) explainAt(cfg datastore.Config, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -252,7 +254,7 @@ func (c *Connection) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return fmt.Errorf("%w\nThe datastore of this host is root's alone: run this as root, or name another one with --etcd or ETCD_ENDPOINTS.", err)
 	case IsUnreachable(err):
-		at := cmp.Or(c.etcd().DiscoverySRV, strings.Join(c.etcd().Endpoints, ","))
+		at := cmp.Or(cfg.DiscoverySRV, strings.Join(cfg.Endpoints, ","))
 		return fmt.Errorf("%w\nNo datastore answers at %s. Start one with `twill etcd` or `twill lab up`, or name yours with --etcd or ETCD_ENDPOINTS.", err, at)
 	default:
 		return err

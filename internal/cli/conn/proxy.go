@@ -1,11 +1,12 @@
 package conn
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/twillnet/twill/internal/datastore"
 )
@@ -27,10 +28,24 @@ func Proxied() datastore.Config {
 // throughProxy replaces the way to etcd by that through the proxy, if the environment says that there is one, and no flag names another.
 func throughProxy(direct datastore.Config, flag string) datastore.Config {
 	via := Proxied()
-	if on, err := ReadProxy(os.Getenv(ProxyVariable)); on && err == nil && cmp.Or(flag, via.Endpoints[0]) == via.Endpoints[0] {
+	on, err := ReadProxy(os.Getenv(ProxyVariable))
+	if on && err == nil && (flag == "" || flag == via.Endpoints[0]) {
+		return via
+	}
+	return orProxy(direct, flag)
+}
+
+// orProxy takes the proxy where nothing says anything of etcd, and this host has a proxy and no member.
+func orProxy(direct datastore.Config, flag string) datastore.Config {
+	if via := Proxied(); flag == "" && slices.Equal(direct.Endpoints, []string{DefaultEndpoint}) && !isSocket(DefaultEndpoint) && isSocket(via.Endpoints[0]) {
 		return via
 	}
 	return direct
+}
+
+func isSocket(endpoint string) bool {
+	st, err := os.Stat(strings.TrimPrefix(endpoint, "unix://"))
+	return err == nil && st.Mode()&os.ModeSocket != 0
 }
 
 // ReadProxy reads a value of ProxyVariable.

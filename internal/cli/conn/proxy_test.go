@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"net"
+	"path/filepath"
 	"testing"
 
 	"github.com/twillnet/twill/internal/datastore"
@@ -48,5 +50,32 @@ func TestByAProxyEtcdIsReachedWithItsSocketAlone(t *testing.T) {
 	t.Setenv(ProxyVariable, "maybe")
 	if err := new(Local).Read(); err == nil {
 		t.Error("a value that is none was taken")
+	}
+}
+
+// TestAHostThatHasAProxyAloneIsReachedByIt: by root's commands too, which name nothing.
+func TestAHostThatHasAProxyAloneIsReachedByIt(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TWILL_SOCKET", filepath.Join(dir, "agent.sock"))
+	t.Setenv("ETCD_ENDPOINTS", "")
+	c := Connection{}
+	if got := c.etcd().Endpoints[0]; got != DefaultEndpoint {
+		t.Errorf("without a proxy: %s", got)
+	}
+	l, err := net.Listen("unix", ProxySocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := c.etcd().Endpoints[0]; got != "unix://"+filepath.Join(dir, "etcd-proxy.sock") {
+		t.Errorf("with one: %s", got)
+	}
+	named := Connection{Endpoints: DefaultEndpoint}
+	if got := named.etcd().Endpoints[0]; got != DefaultEndpoint {
+		t.Errorf("with one, and a member that a flag names: %s", got)
+	}
+	t.Setenv("ETCD_ENDPOINTS", "http://192.0.2.9:2379")
+	if got := c.etcd().Endpoints[0]; got != "http://192.0.2.9:2379" {
+		t.Errorf("with one, and another way that is named: %s", got)
 	}
 }

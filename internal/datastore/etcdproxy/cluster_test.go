@@ -157,8 +157,8 @@ func first(of map[uint64]bool) uint64 {
 	return 0
 }
 
-// TestWhoseRightsCount: those of the proxy's certificate, or of its user, and of a client that logs in those of its own user.
-func TestWhoseRightsCount(t *testing.T) {
+// TestRightsAreTheProxysOrTheClients: those of the proxy's certificate, or of its user, and of a client that logs in those of its own user.
+func TestRightsAreTheProxysOrTheClients(t *testing.T) {
 	pki := t.TempDir()
 	if _, err := certs.Make(certs.Config{Dir: pki, Members: []certs.Host{{Name: "m", Names: []string{"127.0.0.1"}}}, Clients: []string{"agent", "nobody"}}); err != nil {
 		t.Fatal(err)

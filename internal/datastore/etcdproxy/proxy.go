@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"sync"
 	"time"
 
@@ -81,16 +82,23 @@ func (p *Proxy) Run(ctx context.Context) error {
 	)
 	pb.RegisterWatchServer(server, &watchServer{proxy: p})
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	go func() {
+		served <- server.Serve(l)
+		cancel() // it ends by Stop below, or because nobody can connect any more
+	}()
 	p.cfg.Log.Info("etcd proxy listens", "socket", p.cfg.Listen)
 	err = p.follow(ctx)
+	_ = os.Remove(p.cfg.Listen) // so that nobody takes it for one that answers
 	server.Stop() // not gracefully: watches of clients never end by themselves, and they resume
-	<-served
 	p.close()
-	if errors.Is(err, context.Canceled) {
-		return nil
+	ended := <-served // nil after Stop
+	switch {
+	case !errors.Is(err, context.Canceled):
+		return err
+	case ended != nil:
+		return fmt.Errorf("serve: %w", ended)
 	}
-	return err
+	return nil
 }
 
 // NotReady is why the proxy has no member to ask; none: it has.

@@ -20,6 +20,7 @@ var mayBeLeftOut = map[string]string{
 	"kubestore.TestContractOfRecords":                "what it leaves out Kubernetes has not: keys that expire, transactions, compaction; lists in pieces are run",
 	"kubestore.TestContractOfResources":              "likewise; lists in pieces are of the store itself, see TestContractOfRecords",
 	"etcdstore.TestContract":                         "etcd has all parts of the contract that a store may lack: keys that expire, transactions, compaction",
+	"etcdproxy.TestContract":                         "likewise: it is etcd behind a proxy",
 	"lab.TestScript":                                 "it leaves out ipip.txt alone, if the kernel has no module for it; make vm runs that in a machine whose kernel has",
 	"metrics.TestTheReferencePageIsWhatIsRegistered": "-write is for who writes the page anew",
 	"nft.TestTheSettingChangesWhoMayChangeTheTable":  "tables have owners from Linux 6.9 on; of older kernels TestAKernelWithoutOwnersHasAPlainTable says what is so",

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -40,6 +41,7 @@ func TestThePositionOfAStreamIsItsLowest(t *testing.T) {
 }
 
 func TestWhichWatchesJoin(t *testing.T) {
+	now := time.Unix(1000, 0)
 	for _, tt := range []struct {
 		name string
 		feed feed
@@ -53,11 +55,31 @@ func TestWhichWatchesJoin(t *testing.T) {
 		{"one that is as far", feed{low: 9, last: 20}, 21, true},
 		{"one that is ahead of one that is quiet", feed{low: 9, last: 20, current: true}, 99, true},
 		{"one that lacks what is forgotten", feed{low: 9, last: 20, current: true}, 9, false},
+		{"one whose member was asked for its position a moment ago", feed{low: 9, last: 20, current: true, owes: now.Add(-owing)}, 21, true},
+		{"one whose member owes its position", feed{low: 9, last: 20, current: true, owes: now.Add(-owing - 1)}, 21, false},
 		{"any, to one that begins nobody knows where", feed{low: -1, last: -1}, 1, false},
 	} {
-		if got := tt.feed.fits(tt.next); got != tt.want {
+		if got := tt.feed.fits(tt.next, now); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
+	}
+}
+
+// TestAMemberThatLagsOwesAPosition: until it gives one that no client is ahead of.
+func TestAMemberThatLagsOwesAPosition(t *testing.T) {
+	s := &watchStream{watchers: map[int64]*watcher{}, wake: make(chan struct{}, 1)}
+	w := &watcher{stream: s, next: 12}
+	f := &feed{low: 9, last: 9, current: true, asks: make(chan struct{}, 1), watchers: map[*watcher]struct{}{w: {}}}
+	asked := time.Unix(1000, 0)
+	late := asked.Add(owing + 1)
+	f.ask(asked)
+	f.position(&pb.WatchResponse{WatchId: clientv3.InvalidWatchID, Header: &pb.ResponseHeader{Revision: 10}})
+	if f.fits(12, late) {
+		t.Error("watches join although the member lags behind what a client has")
+	}
+	f.position(&pb.WatchResponse{WatchId: clientv3.InvalidWatchID, Header: &pb.ResponseHeader{Revision: 11}})
+	if !f.fits(12, late) {
+		t.Error("no watch joins although the member is as far as any client")
 	}
 }
 
@@ -68,7 +90,7 @@ func TestWhatIsForgottenIsKnown(t *testing.T) {
 	for i := int64(1); i <= batches; i++ {
 		f.keep(batch{events: []*pbEvent{{}}, last: i, size: 10})
 	}
-	if len(f.kept) != keptEvents || f.low != batches-keptEvents || f.kept[0].last != f.low+1 || f.fits(f.low) || !f.fits(f.low+1) {
+	if len(f.kept) != keptEvents || f.low != batches-keptEvents || f.kept[0].last != f.low+1 || f.fits(f.low, time.Time{}) || !f.fits(f.low+1, time.Time{}) {
 		t.Errorf("kept %d of %d, after %d", len(f.kept), batches, f.low)
 	}
 	f.keep(batch{events: []*pbEvent{{}}, last: batches + 1, size: keptBytes + 1})

@@ -16,6 +16,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// owing is how long a member may owe a position before watches that begin are served by another: one that is frozen or lags must not keep those whose
+// clients notice it, and begin again, because of others that do not look.
+const owing = 2 * time.Second
+
 type pbEvent = mvccpb.Event
 
 // What of past events a feed keeps for clients that come later, or come back.
@@ -52,10 +56,15 @@ type feed struct {
 	bytes    int       // likewise
 	asked    time.Time // when the position was asked for, and no answer came; zero: none is awaited
 	again    bool      // somebody asked since
+	owes     time.Time // since when a position is asked for that is not behind what clients have; zero: none is
 }
 
-// fits reports whether a watch that begins at next gets all that it is to get if it joins, and not later than by one of its own.
-func (f *feed) fits(next int64) bool {
+// fits reports whether a watch that begins at next gets all that it is to get if it joins, and not later than by one of its own: not from a member
+// that owes a position.
+func (f *feed) fits(next int64, now time.Time) bool {
+	if !f.owes.IsZero() && now.Sub(f.owes) > owing {
+		return false
+	}
 	return f.low >= 0 && next > f.low && (f.current || next <= f.last+1)
 }
 
@@ -92,6 +101,9 @@ func (f *feed) keep(b batch) {
 // ask asks the member for its position, unless an answer to the same is awaited; then it asks again after that. An answer that is long in coming is
 // none: a member gives none while a watch has to catch up.
 func (f *feed) ask(now time.Time) {
+	if f.owes.IsZero() {
+		f.owes = now
+	}
 	if !f.asked.IsZero() && now.Sub(f.asked) < time.Second {
 		f.again = true
 		return
@@ -211,7 +223,12 @@ func (f *feed) position(resp *pb.WatchResponse) {
 	f.header, f.current = resp.Header, true
 	again := f.again
 	f.asked, f.again = time.Time{}, false
+	owes := f.owes
+	f.owes = time.Time{}
 	for w := range f.watchers {
+		if resp.Header.Revision < w.next-1 {
+			f.owes = owes // the member lags, or went back
+		}
 		if resp.WatchId != clientv3.InvalidWatchID && w.notify && resp.Header.Revision >= w.next-1 {
 			w.stream.post(&pb.WatchResponse{Header: resp.Header, WatchId: w.id})
 		}

@@ -43,7 +43,7 @@ func (h *hub) create(s *watchStream, r *pb.WatchCreateRequest) (w *watcher, reas
 	s.watchers[id] = w
 	key := keyOf(s.ctx, r)
 	for _, f := range h.feeds[key] {
-		if w.next > 0 && f.fits(w.next) {
+		if w.next > 0 && f.fits(w.next, time.Now()) {
 			if f.header != nil {
 				f.announce(w)
 			}
@@ -92,7 +92,7 @@ func (f *feed) takes(other *feed) bool {
 		return false
 	}
 	for w := range other.watchers {
-		if !f.fits(w.next) {
+		if !f.fits(w.next, time.Now()) {
 			return false
 		}
 	}

@@ -89,7 +89,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.cfg.Log.Info("etcd proxy listens", "socket", p.cfg.Listen)
 	err = p.follow(ctx)
 	_ = os.Remove(p.cfg.Listen) // so that nobody takes it for one that answers
-	server.Stop() // not gracefully: watches of clients never end by themselves, and they resume
+	server.Stop()               // not gracefully: watches of clients never end by themselves, and they resume
 	p.close()
 	ended := <-served // nil after Stop
 	switch {

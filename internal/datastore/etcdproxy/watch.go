@@ -50,7 +50,7 @@ type watchStream struct {
 // queued is an answer that waits for its client.
 type queued struct {
 	resp     *pb.WatchResponse
-	size     int // in bytes, about; zero: it has no events
+	size     int // in bytes, about
 	fragment bool
 }
 
@@ -117,6 +117,7 @@ func (s *watchStream) receive() error {
 func (s *watchStream) post(resp *pb.WatchResponse) { s.enqueue(queued{resp: resp}) }
 
 func (s *watchStream) enqueue(q queued) {
+	q.size = max(q.size, 100) // of what is no event, about
 	s.queueMu.Lock()
 	defer s.queueMu.Unlock()
 	if s.failed != nil {

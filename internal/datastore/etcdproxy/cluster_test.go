@@ -176,7 +176,7 @@ func TestRightsAreTheProxysOrTheClients(t *testing.T) {
 		}
 	}
 	byPassword := upward("nobody")
-	byPassword.Username, byPassword.Password = "agent", "agent's word"
+	byPassword.Username, byPassword.Password, byPassword.DialTimeout = "agent", "agent's word", patience // passwords are slow to check, on purpose
 	for name, store := range map[string]datastore.Config{"a certificate": upward("agent"), "a user and password": byPassword} {
 		t.Run(name, func(t *testing.T) {
 			p := startProxy(t, etcdproxy.Config{Store: store, Follow: follow})

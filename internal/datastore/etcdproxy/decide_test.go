@@ -193,11 +193,22 @@ func TestWhichMembersAreUsed(t *testing.T) {
 
 // TestNobodyIsAskedInClearWhoWasNotBefore: what members say of themselves does not take TLS away, and is no way to a socket of this host.
 func TestNobodyIsAskedInClearWhoWasNotBefore(t *testing.T) {
-	m := &members{given: []string{"https://a:1"}}
-	got := m.candidates(&clientv3.MemberListResponse{Members: []*pb.Member{
+	list := &clientv3.MemberListResponse{Members: []*pb.Member{
 		{ID: 1, ClientURLs: []string{"https://a:1", "http://a:1", "unix:///run/etcd"}}, {ID: 2, ClientURLs: []string{"https://b:1"}}, {ID: 3, ClientURLs: []string{"https://c:1"}, IsLearner: true},
-	}})
-	if want := []string{"https://a:1", "https://a:1", "https://b:1"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+	}}
+	for _, tt := range []struct {
+		given  string
+		secure bool
+		want   []string
+	}{
+		{"https://a:1", true, []string{"https://a:1", "https://a:1", "https://b:1"}},
+		{"a:1", true, []string{"a:1", "https://a:1", "https://b:1"}},
+		{"a:1", false, []string{"a:1", "http://a:1"}},
+		{"http://a:1", false, []string{"http://a:1", "http://a:1"}},
+	} {
+		m := &members{given: []string{tt.given}, secure: tt.secure}
+		if got := m.candidates(list); !slices.Equal(got, tt.want) {
+			t.Errorf("given %s: got %q, want %q", tt.given, got, tt.want)
+		}
 	}
 }

@@ -27,6 +27,7 @@ const (
 // members is which members the proxy uses. Only follow changes it.
 type members struct {
 	given   []string          // endpoints, of the configuration, SRV records or the file
+	secure  bool              // those of them that do not say so are asked by TLS
 	cluster uint64            // its id; zero: not known yet
 	known   map[string]uint64 // endpoint → the member that answered there, and is in use
 	listed  map[uint64]bool   // ids of the members, as the cluster has them; nil: it did not say
@@ -47,7 +48,7 @@ type answer struct {
 // follow keeps to the members of the cluster until ctx ends. The error says that it can never succeed.
 func (p *Proxy) follow(ctx context.Context) error {
 	for {
-		begins := len(p.NotReady()) > 0
+		begins := !p.serves()
 		err := p.round(ctx)
 		p.mu.Lock()
 		p.rounds++
@@ -60,7 +61,7 @@ func (p *Proxy) follow(ctx context.Context) error {
 		}
 		p.warn(err)
 		wait := p.cfg.Follow
-		if len(p.NotReady()) > 0 {
+		if !p.serves() {
 			wait = min(wait, retryTime)
 		} else if begins {
 			continue // with those that the cluster has
@@ -105,7 +106,7 @@ func (p *Proxy) round(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, 2*answerTime)
 	defer cancel()
 	candidates, listErr := m.given, error(nil)
-	if len(p.NotReady()) == 0 {
+	if p.serves() {
 		var list *clientv3.MemberListResponse
 		if list, listErr = p.own.MemberList(bounded); listErr == nil {
 			candidates = m.candidates(list)
@@ -122,6 +123,7 @@ func (p *Proxy) round(ctx context.Context) error {
 	if m.asked = candidates; m.unsettled {
 		m.asked = nil
 	}
+	p.mute(m.silent)
 	if len(use) == 0 {
 		if useErr = errors.Join(useErr, listErr); len(m.known) == 0 {
 			p.unready(useErr)
@@ -150,7 +152,7 @@ func (p *Proxy) endpoints(ctx context.Context) error {
 			return err
 		}
 		m.given = given
-	case len(m.given) > 0 && len(p.NotReady()) == 0 && !m.silent:
+	case len(m.given) > 0 && p.serves() && !m.silent:
 	default:
 		cfg, err := etcdstore.ClientConfig(ctx, p.cfg.Store)
 		if err != nil {
@@ -208,6 +210,7 @@ func (p *Proxy) connect(ctx context.Context) error {
 		if err != nil {
 			return nil, asSettings(err)
 		}
+		p.members.secure = cfg.TLS != nil
 		c, err := clientv3.New(cfg)
 		if err != nil {
 			return nil, etcdstore.Explain(ctx, err)
@@ -232,15 +235,36 @@ func (p *Proxy) connect(ctx context.Context) error {
 	return nil
 }
 
+// serves reports whether there is, or was, a member to ask.
+func (p *Proxy) serves() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.notReady == ""
+}
+
+// mute notes whether nobody answers at present. Requests are passed on all the same: gRPC tries again more often than the proxy asks.
+func (p *Proxy) mute(silent bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = silent
+}
+
 // candidates are the endpoints that may be those of members: what was given, and what the members say of themselves. Of the latter only those with the scheme
 // of the former, so that nobody has us speak without TLS who could not before; and none of a member that only learns, which serves nobody.
 func (m *members) candidates(list *clientv3.MemberListResponse) []string {
 	out := slices.Clone(m.given)
+	like := scheme(m.given[0])
+	switch {
+	case like == "" && m.secure: // HOST:PORT
+		like = "https"
+	case like == "":
+		like = "http"
+	}
 	m.listed = map[uint64]bool{}
 	for _, member := range list.Members {
 		m.listed[member.ID] = true
 		for _, url := range member.ClientURLs {
-			if !member.IsLearner && scheme(url) == scheme(m.given[0]) {
+			if !member.IsLearner && scheme(url) == like {
 				out = append(out, url)
 			}
 		}
@@ -349,7 +373,7 @@ func (p *Proxy) use(endpoints map[string]uint64) {
 	p.mu.Lock()
 	maps.DeleteFunc(p.versions, func(id uint64, _ string) bool { return !slices.Contains(slices.Collect(maps.Values(endpoints)), id) })
 	p.mu.Unlock()
-	if maps.Equal(m.known, endpoints) && len(p.NotReady()) == 0 {
+	if maps.Equal(m.known, endpoints) && p.serves() {
 		return
 	}
 	m.known = endpoints

@@ -49,7 +49,8 @@ type Proxy struct {
 	mu       sync.Mutex
 	own      *clientv3.Client  // as the proxy's user, if there is one; nil: not connected yet
 	bare     *clientv3.Client  // as no user, for clients that show a token of their own; the same as own where the proxy has no user
-	notReady string            // why there is no member to ask; empty: there is
+	notReady string            // why there is no member to ask; empty: there is, or was
+	silent   bool              // nobody answered lately
 	versions map[uint64]string // of the members in use
 	rounds   int               // how often members were asked for
 }
@@ -105,10 +106,13 @@ func (p *Proxy) Run(ctx context.Context) error {
 func (p *Proxy) NotReady() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.notReady == "" {
-		return nil
+	switch {
+	case p.notReady != "":
+		return []string{p.notReady}
+	case p.silent:
+		return []string{"no member of etcd answers at present"}
 	}
-	return []string{p.notReady}
+	return nil
 }
 
 // Watches is how many watches clients have, and by how many watches of the cluster they are served.

@@ -152,7 +152,7 @@ func TestRootAloneMayUseTheSocket(t *testing.T) {
 // TestWithoutAMemberTheProxySaysWhy: a daemon that asks it has the error that it would have of a member which is away, and the reason.
 func TestWithoutAMemberTheProxySaysWhy(t *testing.T) {
 	path := socket(t)
-	p := runProxy(t, etcdproxy.Config{Store: to("unix://" + path)})
+	p := runProxy(t, etcdproxy.Config{Store: to("unix://" + path), Follow: follow})
 	s := open(t, datastore.Config{Endpoints: []string{p.endpoint}, RequestTimeout: 500 * time.Millisecond})
 	if err := s.Ping(t.Context()); !errors.Is(err, datastore.ErrUnavailable) {
 		t.Errorf("ping: got %v", err)
@@ -163,8 +163,11 @@ func TestWithoutAMemberTheProxySaysWhy(t *testing.T) {
 	if len(p.NotReady()) == 0 {
 		t.Error("it says that it is ready")
 	}
-	startMember(t, member.Config{ListenClient: []string{"unix://" + path}})
+	m := startMember(t, member.Config{ListenClient: []string{"unix://" + path}})
 	await(t, "the proxy to find the member", func() bool { return s.Ping(t.Context()) == nil })
+	await(t, "the proxy to be ready", func() bool { return len(p.NotReady()) == 0 })
+	m.Close()
+	await(t, "the proxy not to be ready", func() bool { return len(p.NotReady()) == 1 })
 }
 
 // TestAReadIsNeverOfACache: not even one that etcd allows to be old. What a client of another host wrote is read at once.

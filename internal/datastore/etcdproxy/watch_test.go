@@ -17,6 +17,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/etcdproxy"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/outagetest"
 	"github.com/twillnet/twill/internal/seedtest"
 )
 
@@ -194,7 +195,12 @@ func TestEachWatchReceivesEachChangeOnce(t *testing.T) {
 	r := seedtest.Rand(t)
 	m := startMember(t, member.Config{Retention: -1})
 	c := etcd(t, clientv3.Config{Endpoints: m.Endpoints()})
-	p := startProxy(t, etcdproxy.Config{Store: to(m.Endpoints()...)})
+	fault, err := outagetest.Listen(m.Endpoints()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fault.Close()
+	p := startProxy(t, etcdproxy.Config{Store: to(fault.Endpoint())})
 	begin := put(t, c, "/k/0", "0")
 	const changes = 6000 // more than a feed keeps, and than a member sends at once
 	end := begin + changes
@@ -230,14 +236,27 @@ func TestEachWatchReceivesEachChangeOnce(t *testing.T) {
 		t.Errorf("from %d to %d: ended at %d", from, upTo, want)
 	}
 	var watches sync.WaitGroup
+	cuts := 0
 	for i := range changes {
 		put(t, c, fmt.Sprintf("/k/%d", r.IntN(50)), fmt.Sprint(i))
+		switch r.IntN(changes / 20) {
+		case 0: // resets all connections, then lets new ones through
+			fault.Set(outagetest.Fault{Cut: true})
+			fault.Set(outagetest.Fault{})
+			cuts++
+		case 1: // or each in the middle of an answer, until the next fault
+			fault.Set(outagetest.Fault{After: 1 + r.IntN(200_000)})
+		}
 		if r.IntN(changes/60) == 0 {
 			seed := r.Uint64()
 			watches.Go(func() { watch(seed) })
 		}
 	}
+	fault.Set(outagetest.Fault{})
 	watches.Wait()
 	clients, up := p.Watches()
-	t.Logf("at the end %d watches of clients, %d upstream", clients, up)
+	t.Logf("at the end %d watches of clients, %d upstream; connections were cut %d times, and %d in the middle of an answer", clients, up, cuts, fault.Dropped())
+	if cuts == 0 {
+		t.Error("no connection was cut: the test shows less than it says")
+	}
 }

@@ -122,7 +122,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	if files != nil {
 		defer files.Close()
 	}
-	if cfg, err = o.proxy.begin(ctx, cfg, own, log); err != nil {
+	if cfg, err = o.proxy.begin(ctx, cfg, o.listen, log); err != nil {
 		return err
 	}
 	keeps.Node, keeps.Log = o.local.Node, log

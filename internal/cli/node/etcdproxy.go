@@ -28,8 +28,8 @@ func (p *etcdProxy) addFlag(cmd *cobra.Command) {
 	cmd.Flags().Lookup("etcd-proxy").NoOptDefVal = "true"
 }
 
-// begin decides whether there is a proxy, and returns how the others reach the datastore. Own: this host has a member of its own.
-func (p *etcdProxy) begin(ctx context.Context, direct datastore.Config, own bool, log *slog.Logger) (datastore.Config, error) {
+// begin decides whether there is a proxy, and returns how the others reach the datastore. Own is where this host's own member listens, if it has one.
+func (p *etcdProxy) begin(ctx context.Context, direct datastore.Config, own []string, log *slog.Logger) (datastore.Config, error) {
 	on, err := conn.ReadProxy(p.text)
 	switch {
 	case err != nil:
@@ -45,8 +45,8 @@ func (p *etcdProxy) begin(ctx context.Context, direct datastore.Config, own bool
 	bounded, cancel := context.WithTimeout(ctx, lookUp)
 	defer cancel()
 	local := ""
-	if own {
-		local = conn.DefaultEndpoint
+	if len(own) > 0 {
+		local = own[0]
 	} else if os.Getenv(conn.EndpointsFileVariable) == "" {
 		local = etcdproxy.Local(bounded, direct)
 	}

@@ -29,7 +29,7 @@ func TestWhichHostsHaveAnEtcdProxy(t *testing.T) {
 		{name: "asked, and a file names the members", text: "true", store: datastore.Config{Endpoints: []string{conn.DefaultEndpoint}}, file: "/f", want: "etcd proxy --etcd=" + conn.DefaultEndpoint + " | agent --etcd=" + socket, env: "true"},
 		{name: "a file that nobody would read", store: remote, file: "/f", refused: true},
 		{name: "told not to", text: "false", store: remote, want: "agent " + direct, env: "false"},
-		{name: "a member of its own", text: "true", store: datastore.Config{Endpoints: []string{conn.DefaultEndpoint}}, own: true, want: "etcd --data-dir /d/etcd | agent --etcd=" + conn.DefaultEndpoint, env: "false"},
+		{name: "a member of its own", text: "true", store: datastore.Config{Endpoints: []string{conn.DefaultEndpoint}}, own: true, want: "etcd --data-dir /d/etcd --listen " + conn.DefaultEndpoint + " | agent --etcd=" + conn.DefaultEndpoint, env: "false"},
 		{name: "a member on this host", text: "true", store: datastore.Config{Endpoints: []string{"http://192.0.2.9:2379", "http://127.0.0.1:2379"}}, want: "agent --etcd=http://192.0.2.9:2379,http://127.0.0.1:2379", env: "false"},
 		{name: "Kubernetes", text: "true", store: datastore.Config{Type: "kubernetes"}, refused: true},
 		{name: "neither true nor false", text: "maybe", store: remote, refused: true},
@@ -38,7 +38,10 @@ func TestWhichHostsHaveAnEtcdProxy(t *testing.T) {
 			t.Setenv(conn.EndpointsFileVariable, tt.file)
 			o := nodeOptions{bgp: "off", proxy: etcdProxy{text: tt.text}}
 			o.local.Dir, o.local.Node = "/d", "h1"
-			cfg, err := o.proxy.begin(t.Context(), tt.store, tt.own, slog.New(slog.DiscardHandler))
+			if tt.own {
+				o.listen = []string{conn.DefaultEndpoint}
+			}
+			cfg, err := o.proxy.begin(t.Context(), tt.store, o.listen, slog.New(slog.DiscardHandler))
 			if (err != nil) != tt.refused {
 				t.Fatalf("error %v", err)
 			}

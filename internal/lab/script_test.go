@@ -136,6 +136,19 @@ func TestScriptBehindARelay(t *testing.T) {
 // TestScriptBehindAnEtcdProxy runs scenarios whose hosts reach etcd by a proxy of their own: they must not see a difference.
 func TestScriptBehindAnEtcdProxy(t *testing.T) {
 	exe := testBinary(t)
+	t.Run("not where a member is", func(t *testing.T) {
+		t.Parallel()
+		runScript(t, Runner{Exe: exe, Proxy: true}, "member.txt", `# One host has the member, the other a proxy.
+hosts h1 h2 store h1
+wait log h1 'no etcd proxy: a member of etcd is on this host'
+wait log h2 'etcd is reached by the proxy of this host'
+workload h1 web 10.65.1.5
+workload h2 client 10.65.2.7
+reach client web tcp/80
+exec h1 /bin/sh -c '! ls $(dirname $TWILL_SOCKET)/etcd-proxy.sock'
+exec h2 /bin/sh -c 'ls $(dirname $TWILL_SOCKET)/etcd-proxy.sock'
+`)
+	})
 	for _, name := range []string{"agent_killed", "bgp_live", "bgp_node_status", "node_address", "not_ready", "own_blocks", "store_compacted", "store_cut", "store_restart"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

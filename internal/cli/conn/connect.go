@@ -102,7 +102,7 @@ func (c *Connection) WithCluster() (store, cluster datastore.Config, err error) 
 }
 
 // etcd is how to reach etcd, by the proxy of this host if it has one.
-func (c *Connection) etcd() datastore.Config { return throughProxy(c.direct(), c.Endpoints) }
+func (c *Connection) etcd() datastore.Config { return throughProxy(c.direct(), c.flags()) }
 
 // direct is how to reach the members themselves.
 func (c *Connection) direct() datastore.Config {
@@ -147,7 +147,7 @@ func (c *Connection) Etcd(ctx context.Context, do func(context.Context, datastor
 	if kubernetes {
 		return errors.New("the datastore is Kubernetes' API: its etcd is the cluster's, which looks after it; name another one with --etcd or ETCD_ENDPOINTS, and DATASTORE_TYPE=etcdv3")
 	}
-	cfg := orProxy(c.direct(), c.Endpoints) // members themselves, where they are named
+	cfg := orProxy(c.direct(), c.flags()) // members themselves, where they are named
 	cfg.DialTimeout = c.Timeout
 	return c.explainAt(cfg, do(ctx, cfg))
 }

@@ -150,7 +150,7 @@ func (l *Local) Store(c *Connection) datastore.Config {
 	if l.Settings.DatastoreType == typeKubernetes {
 		return l.Direct(c)
 	}
-	return throughProxy(l.Direct(c), c.Endpoints)
+	return throughProxy(l.Direct(c), c.flags())
 }
 
 // Direct is the same without the proxy of this host.

@@ -25,22 +25,32 @@ func Proxied() datastore.Config {
 	return datastore.Config{Endpoints: []string{"unix://" + ProxySocket()}}
 }
 
-// throughProxy replaces the way to etcd by that through the proxy, if the environment says that there is one, and no flag names another.
-func throughProxy(direct datastore.Config, flag string) datastore.Config {
+// throughProxy replaces the way to etcd by that through the proxy, if the environment says that there is one and flags name no other. Where a host was to have a
+// proxy and has none, since a member is there, that is reached. A user whom a flag names stays that user.
+func throughProxy(direct datastore.Config, flags etcdSpec) datastore.Config {
 	via := Proxied()
+	if flags.Username != "" {
+		via.Username, via.Password = direct.Username, direct.Password
+	}
 	on, err := ReadProxy(os.Getenv(ProxyVariable))
-	if on && err == nil && (flag == "" || flag == via.Endpoints[0]) {
+	on = on && err == nil
+	if on && flags.Endpoints == via.Endpoints[0] || on && flags.Endpoints == "" && (isSocket(via.Endpoints[0]) || nowhere(direct)) {
 		return via
 	}
-	return orProxy(direct, flag)
+	return orProxy(direct, flags)
 }
 
 // orProxy takes the proxy where nothing says anything of etcd, and this host has a proxy and no member.
-func orProxy(direct datastore.Config, flag string) datastore.Config {
-	if via := Proxied(); flag == "" && slices.Equal(direct.Endpoints, []string{DefaultEndpoint}) && !isSocket(DefaultEndpoint) && isSocket(via.Endpoints[0]) {
+func orProxy(direct datastore.Config, flags etcdSpec) datastore.Config {
+	if via := Proxied(); flags.Endpoints == "" && nowhere(direct) && isSocket(via.Endpoints[0]) {
 		return via
 	}
 	return direct
+}
+
+// nowhere reports whether a way to etcd is the default one, and leads to no member.
+func nowhere(direct datastore.Config) bool {
+	return slices.Equal(direct.Endpoints, []string{DefaultEndpoint}) && !isSocket(DefaultEndpoint)
 }
 
 func isSocket(endpoint string) bool {

@@ -167,3 +167,13 @@ func unauthorized(t *testing.T, what string, err error) {
 		t.Errorf("%s: got error %v, want %v", what, err, datastore.ErrUnauthorized)
 	}
 }
+
+// TestASocketIsSpokenToWithoutTLS: also by who has certificates for members elsewhere, as the environment of a host with an etcd proxy says.
+func TestASocketIsSpokenToWithoutTLS(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cert, key := ca.issue(t, "client")
+	s := open(t, datastore.Config{Endpoints: started(t).Endpoints(), CertFile: cert, KeyFile: key, CAFile: ca.file(), RequestTimeout: 2 * time.Second})
+	if err := s.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

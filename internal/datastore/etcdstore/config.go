@@ -74,8 +74,12 @@ func (c *config) client() (clientv3.Config, error) {
 	}, nil
 }
 
-// tls returns nil when neither an endpoint nor a file asks for TLS.
+// tls returns nil when neither an endpoint nor a file asks for TLS, and where all endpoints are sockets: what listens there speaks none, and
+// the files may be those of the members that a proxy speaks to.
 func (c *config) tls() (*tls.Config, error) {
+	if len(c.Endpoints) > 0 && !slices.ContainsFunc(c.Endpoints, func(e string) bool { return !strings.HasPrefix(e, "unix://") }) {
+		return nil, nil
+	}
 	hasCert := c.CertFile != "" || len(c.CertPEM) > 0
 	hasKey := c.KeyFile != "" || len(c.KeyPEM) > 0
 	hasCA := c.CAFile != "" || len(c.CAPEM) > 0

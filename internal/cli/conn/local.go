@@ -139,8 +139,10 @@ func settingsFile(name string) (config.Layer, []config.Problem, error) {
 }
 
 // Followed is Store for who acts on what the datastore says: a mirror answers only while it is complete.
-func (l *Local) Followed(c *Connection) datastore.Config {
-	cfg := l.Store(c)
+func (l *Local) Followed(c *Connection) datastore.Config { return l.Follow(l.Store(c)) }
+
+// Follow is Followed, by a way to the datastore that is given.
+func (l *Local) Follow(cfg datastore.Config) datastore.Config {
 	cfg.Masters = l.masters
 	return cfg
 }

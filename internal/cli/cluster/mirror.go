@@ -32,6 +32,17 @@ func (c *command) mirrorCmd() *cobra.Command {
 	return cmd
 }
 
+// withMirror is With for a datastore that can be a mirror.
+func (c *command) withMirror(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	switch is, err := c.Conn.Kubernetes(); {
+	case err != nil:
+		return err
+	case is:
+		return errors.New("the datastore is the Kubernetes API, which is a mirror of nobody: it is the master itself")
+	}
+	return c.Conn.With(ctx, do)
+}
+
 func (c *command) mirrorStatusCmd() *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
@@ -42,7 +53,7 @@ Exit code: 0 all that wrote here are complete, 1 one is not, 2 usage.`,
 		Example: "  twill datastore mirror status\n  twill datastore mirror status -o json",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.Conn.With(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
+			return c.withMirror(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 				marks, err := mirror.Marks(ctx, s)
 				if err != nil {
 					return err
@@ -102,7 +113,7 @@ Exit code: 0 it is said, 1 it could not be done, 2 usage.`,
 		Example: "  twill datastore mirror begin operator && twill apply -f backup.yaml && twill datastore mirror complete operator",
 		Args:    oneMaster,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.Conn.With(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
+			return c.withMirror(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 				m, err := mirror.Begin(ctx, s, args[0], true)
 				return c.marked(output, m, "is being rebuilt", err)
 			})
@@ -126,7 +137,7 @@ Exit code: 0 it is said, 1 it is refused or could not be done, 2 usage.`,
 		Example: "  twill datastore mirror complete operator",
 		Args:    oneMaster,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.Conn.With(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
+			return c.withMirror(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 				of := generation
 				if of == "" {
 					marks, err := mirror.Marks(ctx, s)

@@ -45,3 +45,11 @@ func TestWhatADatastoreSaysOfItselfIsNotMoved(t *testing.T) {
 	to.Want(0, lines, "datastore", "import", "-f", "-")
 	clitest.Contains(t, to.Want(1, "", "datastore", "mirror", "status"), "rebuilding")
 }
+
+func TestTheKubernetesAPIIsNoMirror(t *testing.T) {
+	c := newCLI(t)
+	t.Setenv("DATASTORE_TYPE", "kubernetes")
+	for _, call := range []string{"status", "begin operator", "complete operator"} {
+		clitest.Contains(t, c.Want(1, "", strings.Fields("datastore mirror "+call)...), "it is the master itself")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,6 +27,9 @@ func TestAPositionCoversAllWatchesOfAStream(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	ask := func() {
+		send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+	}
 	for i := 1; i < prefixes; i++ {
 		send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
 			Key: fmt.Appendf(nil, "/%d/", i), RangeEnd: fmt.Appendf(nil, "/%d0", i), StartRevision: 1,
@@ -34,17 +38,29 @@ func TestAPositionCoversAllWatchesOfAStream(t *testing.T) {
 			t.Fatalf("got %v, error %v", created, err)
 		}
 	}
+	done := make(chan struct{})
 	var writing sync.WaitGroup
 	writing.Go(func() {
 		value := strings.Repeat("x", 2000)
 		for i := range changes {
 			put(t, c, fmt.Sprintf("/%d/k", i%prefixes), value)
-			if i%3 == 0 || i == changes-1 {
-				send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+			if i%3 == 0 {
+				ask()
+			}
+		}
+		again := time.NewTicker(100 * time.Millisecond) // a member does not answer while a watch has to catch up
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				ask()
+			case <-done:
+				return
 			}
 		}
 	})
 	defer writing.Wait()
+	defer close(done)
 	seen, covered, positions := 0, int64(0), 0
 	for seen < changes || positions == 0 {
 		resp, err := s.Recv()

@@ -37,7 +37,7 @@ func (a *Admin) Join(ctx context.Context, name string, peerURLs []string, replac
 		return "", err
 	}
 	if !added {
-		err := a.whileUnsettled(ctx, func() error {
+		err := a.whileUnsettled(ctx, func(ctx context.Context) error {
 			_, err := a.client.MemberAddAsLearner(ctx, peerURLs)
 			if errors.Is(err, rpctypes.ErrPeerURLExist) {
 				return nil // an earlier try was carried out, though its answer was lost
@@ -189,7 +189,7 @@ func (a *Admin) remove(ctx context.Context, c Cluster, m Member) error {
 	if err := c.mayRemove(m); err != nil {
 		return err
 	}
-	err := a.whileUnsettled(ctx, func() error {
+	err := a.whileUnsettled(ctx, func(ctx context.Context) error {
 		_, err := a.client.MemberRemove(ctx, m.id)
 		if errors.Is(err, rpctypes.ErrMemberNotFound) {
 			return nil // an earlier try was carried out, though its answer was lost
@@ -223,13 +223,18 @@ func (c Cluster) mayRemove(m Member) error {
 	return nil
 }
 
+// changeTime is how long a change of membership may take before it counts as lost: with a leader that goes, it is, and nobody says so.
+const changeTime = 5 * time.Second
+
 // whileUnsettled tries again for as long as a cluster may take to be healthy: members must have been connected for some seconds, and one that is taken out may be the
 // one that was asked.
-func (a *Admin) whileUnsettled(ctx context.Context, do func() error) error {
+func (a *Admin) whileUnsettled(ctx context.Context, do func(context.Context) error) error {
 	patience, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	for {
-		cause := do()
+		bounded, end := context.WithTimeout(ctx, changeTime)
+		cause := do(bounded)
+		end()
 		err := etcdstore.Explain(ctx, cause)
 		passes := errors.Is(err, datastore.ErrUnavailable) || errors.Is(cause, rpctypes.ErrMemberNotEnoughStarted)
 		if !passes || pause(patience) != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,16 +34,23 @@ func (s *server) askAgain(who []chan Report) {
 	}
 }
 
-// answer ends a resync for those who asked for it, or has them wait for the next if it failed.
-func (s *server) answer(who []chan Report, with *Report) {
+// answer ends a resync for those who asked for it, or has them wait for the next if it failed. One that succeeded is an answer also to who
+// asked for an earlier one that has not ended: its driver may have died.
+func (s *server) answer(token string, who []chan Report, with *Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if with == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		s.askAgain(who)
 		return
 	}
+	for _, earlier := range s.order[:max(0, slices.Index(s.order, token))] {
+		if b, ok := s.begun[earlier]; ok {
+			who, b.asked = append(who, b.asked...), nil
+			s.begun[earlier] = b
+		}
+	}
 	for _, done := range who {
-		done <- *with
+		done <- *with // there is room for it
 	}
 }
 

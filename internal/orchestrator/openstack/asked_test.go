@@ -66,3 +66,21 @@ func TestNobodyResyncs(t *testing.T) {
 		t.Errorf("no plugin is there: %v", err)
 	}
 }
+
+// TestADriverDiesInAResync that was asked for: the next one, which began later, is an answer too.
+func TestADriverDiesInAResync(t *testing.T) {
+	p := start(t, memstore.New())
+	asked := make(chan error, 1)
+	go func() {
+		_, err := Resync(t.Context(), p.socket)
+		asked <- err
+	}()
+	for got := ""; !strings.Contains(got, "true"); {
+		got = p.ok("GET", "/v1/resync?within=30", "")
+	}
+	p.begin() // and never ends
+	p.begin()(`{}`)
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
+}

@@ -224,7 +224,7 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var report *Report
-	defer func() { s.answer(of.asked, report) }()
+	defer func() { s.answer(token, of.asked, report) }()
 	var all State
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostOfAll)).Decode(&all); err != nil {
 		reply(w, http.StatusBadRequest, answer{Error: "this is not what Neutron has: " + err.Error()})

@@ -1151,7 +1151,7 @@ type Group struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"` // of its members, and of the groups that its rules name; empty: default
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Selector      string                 `protobuf:"bytes,3,opt,name=selector,proto3" json:"selector,omitempty"` // endpoints that are members by their labels, besides those that name the group; empty: none
+	Selector      string                 `protobuf:"bytes,3,opt,name=selector,proto3" json:"selector,omitempty"` // endpoints that are members by their labels, in addition to those that name the group; empty: none
 	Ingress       []*GroupRule           `protobuf:"bytes,4,rep,name=ingress,proto3" json:"ingress,omitempty"`   // what members may receive
 	Egress        []*GroupRule           `protobuf:"bytes,5,rep,name=egress,proto3" json:"egress,omitempty"`     // what they may send
 	unknownFields protoimpl.UnknownFields

@@ -37,7 +37,7 @@ are, every 30 seconds: new ones are used, and those that are taken out are not. 
 another cluster is never used.
 
 The proxy answers nothing from memory in the place of a member, and says of no watch that it
-is up to date: members do. While none answers, clients are told so, with the reason. What is
+is up to date: members do. While none answers, clients get an error with the reason. What is
 about one member (defrag, move of the leader) is refused: "twill etcd" asks members directly.
 
 /readiness is 503 until a member answers; /watches says how many watches clients have, and by

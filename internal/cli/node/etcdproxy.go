@@ -59,7 +59,7 @@ func (p *etcdProxy) begin(ctx context.Context, direct datastore.Config, own []st
 	return conn.Proxied(), nil
 }
 
-// env tells children whether they are to use the proxy; what was inherited says what was wanted.
+// env is the variable by which children know whether to use the proxy: what they inherit says what was wanted, not what there is.
 func (p *etcdProxy) env() []string {
 	if cmp.Or(p.text, os.Getenv(conn.ProxyVariable)) == "" {
 		return nil

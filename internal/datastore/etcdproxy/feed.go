@@ -76,7 +76,7 @@ func (f *feed) join(w *watcher) {
 	}
 }
 
-// announce tells a watch that it is created. The revision is one that a member said, so that a client which knows a later one finds out that it asks one that lags.
+// announce answers the client that its watch is created. The revision is one that a member said, so that a client which knows a later one finds out that it asks one that lags.
 func (f *feed) announce(w *watcher) {
 	if w.next == 0 {
 		w.next = f.header.Revision + 1

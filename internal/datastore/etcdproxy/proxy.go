@@ -5,7 +5,7 @@
 //
 // What a client sees is what a member says, or an error. Nothing is answered from memory but past events of a watch to one that begins
 // there. Requests are passed on byte for byte, with their errors; a watch of a client ends when that of the cluster does, and the client
-// resumes where it was; a position is told only after a member gave it, and only once all events before it were sent. What etcd's own
+// resumes where it was; a position is sent only after a member gave it, and only once all events before it were sent. What etcd's own
 // proxy does in the place of that is in decision 090.
 package etcdproxy
 

@@ -37,7 +37,7 @@ type watchStream struct {
 	// Guarded by hub.mu.
 	watchers map[int64]*watcher
 	nextID   int64
-	asked    bool // for its position, and not told yet
+	asked    bool // for its position, and not answered yet
 	left     bool // it has ended
 
 	queueMu sync.Mutex

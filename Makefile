@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm docker openstack image chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm docker openstack image packages packages-test chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -16,6 +16,17 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries, and 
 	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/image-$(ARCH)/twill-cni ./cmd/twill-cni
 	cd hack/image/plugins && GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w' -o ../../../bin/image-$(ARCH)/cni/ tool
 	go run ./hack/image -binary bin/image-$(ARCH)/twill -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
+
+# As of its last commit, so that equal sources make equal bytes.
+EPOCH := SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+packages: build ## bin/twill_VERSION_ARCH.deb and bin/twill-VERSION.ARCH.rpm (docs/install.md; MAINTAINER='Name <address>')
+	rm -rf bin/package && $(EPOCH) $(BIN) node package bin/package
+	cd hack/packages && go build -trimpath -o ../../bin/packages . && cd ../.. && $(EPOCH) bin/packages -version $(VERSION) -arch $(shell go env GOARCH) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
+
+packages-test: build ## what such packages do when dpkg and RPM install, upgrade, remove and purge them, and what lintian says
+	@sh scripts/deps.sh lintian rpm
+	rm -rf bin/package && $(BIN) node package bin/package
+	cd hack/packages && REQUIRE_ROOT=1 go test -count=1 -v .
 
 chart: build ## bin/twill-chart.tgz, a Helm chart of what `twill kube install` prints
 	$(BIN) kube chart > bin/twill-chart.tgz

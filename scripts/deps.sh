@@ -3,7 +3,8 @@
 # the units that we install, iptables and ipset take the texts of internal/dataplane/iptables, and the CNI project's plugins are
 # chained behind ours, in tests; bird and FRR are BGP peers of ours there, udhcpc and dhclient clients of our DHCP servers;
 # qemu runs a virtual machine whose disk mmdebstrap and mke2fs make; containerd and runc are those of a Kubernetes cluster's nodes;
-# dockerd has our drivers for its networks; debootstrap makes the root of a neutron-server.
+# dockerd has our drivers for its networks; debootstrap makes the root of a neutron-server;
+# lintian and rpm judge and install packages that we make.
 set -eu
 
 # Daemons that a package brings are not started: tests run their own.
@@ -36,6 +37,8 @@ for program in "$@"; do
 	dockerd) package=docker.io ;;
 	docker-compose) package=docker-compose ;;
 	debootstrap) package=debootstrap ;;
+	lintian) package=lintian ;;
+	rpm) package=rpm ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
 	esac
 	echo "installing $package (apt-get)"

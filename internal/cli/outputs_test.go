@@ -28,8 +28,8 @@ var withoutOutput = map[string]string{
 	"config params": "prints a page of Markdown", "datastore export": "its format is that of import", "datastore migrate export": "its format is calicoctl's",
 	"etcd certs": "says which files it writes", "cni install": "says which files it writes", "cni uninstall": "says which files it removes",
 	"node install": "says what it does to the host", "node uninstall": "says what it does to the host", "node cleanup": "says what it does to the host",
-	"node boot": "says what it does to the host",
-	"lab up":    "says how far it is, then what `lab matrix` prints", "lab down": "says what it removed", "lab exec": "prints what the command prints", "lab run": "says how far it is",
+	"node boot": "says what it does to the host", "node package": "says how many files it wrote",
+	"lab up": "says how far it is, then what `lab matrix` prints", "lab down": "says what it removed", "lab exec": "prints what the command prints", "lab run": "says how far it is",
 }
 
 // tried are calls that print something on a store with addresses and testdata/prod.yaml. The other commands ask a daemon, the

@@ -70,21 +70,13 @@ func (i Install) Install(ctx context.Context) error {
 			return fmt.Errorf("find own binary: %w", err)
 		}
 	}
-	program, err := os.ReadFile(exe)
+	if i.packaged() {
+		err = i.overPackage(rec, exe)
+	} else {
+		err = i.files(rec, exe)
+	}
 	if err != nil {
 		return err
-	}
-	// The journal is first: whatever comes after can be taken back.
-	for _, f := range []file{
-		{path: binary, content: program, mode: 0o755},
-		{path: units + bootUnit, content: []byte(bootUnitText), mode: 0o644},
-		{path: units + nodeUnit, content: []byte(nodeUnitText), mode: 0o644},
-		{path: envFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true, lines: i.Env},
-		{path: configFile, content: []byte(configText), mode: 0o644, keep: true},
-	} {
-		if err := i.put(rec, f); err != nil {
-			return err
-		}
 	}
 	if err := i.systemctlIfRunning(ctx, "daemon-reload"); err != nil || !i.Start {
 		return err
@@ -98,13 +90,42 @@ func (i Install) Install(ctx context.Context) error {
 	return i.systemctlIfRunning(ctx, "restart", nodeUnit) // also of one that runs: this may be an upgrade, and no packet is lost
 }
 
+// files puts the binary at exe, units and settings in place. The journal is first: whatever comes after can be taken back.
+func (i Install) files(rec *record, exe string) error {
+	program, err := os.ReadFile(exe)
+	if err != nil {
+		return err
+	}
+	texts := unitTexts(binary, `# Written by "twill node install"; "twill node uninstall" takes it away.`)
+	for _, f := range []file{
+		{path: binary, content: program, mode: 0o755},
+		{path: units + bootUnit, content: []byte(texts[bootUnit]), mode: 0o644},
+		{path: units + nodeUnit, content: []byte(texts[nodeUnit]), mode: 0o644},
+		i.environment(),
+		{path: configFile, content: []byte(configText), mode: 0o644, keep: true},
+	} {
+		if err := i.put(rec, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environment is the environment file of the units.
+func (i Install) environment() file {
+	return file{path: envFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true, lines: i.Env}
+}
+
 // Uninstall takes back what Install did. What daemons kept in their data directories, the datastore's data above all, stays unless purge.
 func (i Install) Uninstall(ctx context.Context, purge bool) error {
 	rec, err := i.recorded()
-	if errors.Is(err, fs.ErrNotExist) {
+	packaged := i.packaged()
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && packaged:
+		rec = &record{} // the package was never started here
+	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s is not there: nothing was installed by `twill node install`", i.Root+journal)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	dirs := i.dataDirs() // while the unit is there
@@ -138,6 +159,9 @@ func (i Install) Uninstall(ctx context.Context, purge bool) error {
 		if !i.DryRun && os.Remove(i.Root+d) == nil {
 			i.say("remove %s", i.Root+d)
 		}
+	}
+	if packaged {
+		i.say("The files of the package %s stay: your package manager removes them.", packageName)
 	}
 	return nil
 }
@@ -176,20 +200,25 @@ func (i Install) put(rec *record, f file) error {
 	if !there {
 		rec.Files = append(rec.Files, f.path)
 	}
-	if err := i.mkdir(rec, stateDir, 0o700); err != nil {
+	if err := i.mkdir(rec, filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
-	if err := i.mkdir(rec, filepath.Dir(f.path), 0o755); err != nil {
+	if err := i.write(rec); err != nil {
+		return err
+	}
+	return replace(i.Root+f.path, f.content, f.mode)
+}
+
+// write writes the journal.
+func (i Install) write(rec *record) error {
+	if err := i.mkdir(rec, stateDir, 0o700); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(rec, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := replace(i.Root+journal, append(text, '\n'), 0o600); err != nil {
-		return err
-	}
-	return replace(i.Root+f.path, f.content, f.mode)
+	return replace(i.Root+journal, append(text, '\n'), 0o600)
 }
 
 // mkdir makes a directory, and notes each that was not there.

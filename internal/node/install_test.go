@@ -249,9 +249,8 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 	analyze := machinetest.Program(t, "systemd-analyze")
 	dir := t.TempDir()
 	var paths []string
-	for name, text := range map[string]string{bootUnit: bootUnitText, nodeUnit: nodeUnitText} {
+	for name, text := range unitTexts("/bin/true", "# A comment.") {
 		path := filepath.Join(dir, name)
-		text = strings.ReplaceAll(text, binary, "/bin/true")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

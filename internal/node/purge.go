@@ -15,7 +15,7 @@ var kept = []string{"nodename", "bgp-plan.json", "bgp-plan.json.new", "cni", "et
 func (i Install) dataDirs() []string {
 	dirs := append([]string{stateDir}, i.Data...)
 	more, _ := filepath.Glob(i.Root + units + nodeUnit + ".d/*.conf") // the pattern is good
-	for _, file := range append([]string{i.Root + units + nodeUnit}, more...) {
+	for _, file := range append([]string{i.Root + packageUnits + nodeUnit, i.Root + units + nodeUnit}, more...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			continue // it is not there

@@ -2,7 +2,16 @@ package node
 
 import "strings"
 
-const bootUnitText = `# Written by "twill node install"; "twill node uninstall" takes it away.
+// unitTexts are the units by their names, for a binary at a path; origin is their first line, a comment that says who put them there.
+func unitTexts(binary, origin string) map[string]string {
+	out := map[string]string{}
+	for name, text := range map[string]string{bootUnit: bootUnitText, nodeUnit: nodeUnitText} {
+		out[name] = origin + strings.Replace(text, "ExecStart=twill", "ExecStart="+binary, 1)
+	}
+	return out
+}
+
+const bootUnitText = `
 [Unit]
 Description=Twill: workloads carry nothing until their policy is in force
 Documentation=https://github.com/twillnet/twill/blob/main/docs/install.md
@@ -15,13 +24,13 @@ Wants=network-pre.target
 Type=oneshot
 RemainAfterExit=yes
 EnvironmentFile=-/etc/twill/node.env
-ExecStart=/usr/local/bin/twill node boot
+ExecStart=twill node boot
 
 [Install]
 WantedBy=sysinit.target
 `
 
-const nodeUnitText = `# Written by "twill node install"; "twill node uninstall" takes it away.
+const nodeUnitText = `
 [Unit]
 Description=Twill: networking and policy of this host
 Documentation=https://github.com/twillnet/twill/blob/main/docs/install.md
@@ -31,7 +40,7 @@ Wants=network-online.target twill-boot.service
 [Service]
 Type=exec
 EnvironmentFile=-/etc/twill/node.env
-ExecStart=/usr/local/bin/twill node
+ExecStart=twill node
 # It may die at any time: the kernel keeps policy and routes.
 Restart=always
 RestartSec=1

@@ -63,7 +63,7 @@ hosts have thousands of routes.`,
 			return c.runNode(cmd.Context(), o)
 		},
 	}
-	cmd.AddCommand(bgp.NodeStatus(c.Env), c.nodeAddressCmd(), diags.Command(c.Env), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd())
+	cmd.AddCommand(bgp.NodeStatus(c.Env), c.nodeAddressCmd(), diags.Command(c.Env), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd(), c.packageCmd())
 	o.local.AddNodeFlags(cmd)
 	cmd.Flags().StringVar(&o.bgp, "bgp", conn.Speaker(), "on: run the BGP speaker; bird: run BIRD instead; reflector: be a dedicated route reflector; bird-reflector: be one by BIRD; off: no BGP (TWILL_BGP)")
 	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions(speakers, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag

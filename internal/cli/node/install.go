@@ -26,6 +26,9 @@ examples of settings in /etc/twill, and start it.
 When the host boots, twill-boot.service blocks the interfaces of workloads until
 twill-node.service, the supervisor of the daemons, has their policy in force.
 
+Where a package of the distribution has brought the files, it changes settings that
+flags name and starts the node, and writes nothing else.
+
 To upgrade, run the new binary's "node install". Settings are kept, except those
 that flags name, which are changed in /etc/twill/node.env. No packet is lost while
 the daemons restart. "twill node uninstall" restores the host as it was.

@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm docker openstack image packages packages-test chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -21,12 +21,34 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries, and 
 EPOCH := SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 packages: build ## bin/twill_VERSION_ARCH.deb and bin/twill-VERSION.ARCH.rpm (docs/install.md; MAINTAINER='Name <address>')
 	rm -rf bin/package && $(EPOCH) $(BIN) node package bin/package
-	cd hack/packages && go build -trimpath -o ../../bin/packages . && cd ../.. && $(EPOCH) bin/packages -version $(VERSION) -arch $(shell go env GOARCH) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
+	cd hack/packages && go build -trimpath -o ../../bin/ . && cd ../.. && $(EPOCH) bin/packages -version $(VERSION) -arch $(shell go env GOARCH) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
 
 packages-test: build ## what such packages do when dpkg and RPM install, upgrade, remove and purge them, and what lintian says
 	@sh scripts/deps.sh lintian rpm
 	rm -rf bin/package && $(BIN) node package bin/package
-	cd hack/packages && REQUIRE_ROOT=1 go test -count=1 -v .
+	cd hack/packages && REQUIRE_ROOT=1 go test -count=1 -v ./...
+
+# Binaries of a release are those of its images. ARCHES="amd64 arm64" for fewer. A binary of another machine's kind cannot be run here: what
+# belongs into packages besides is the same for all.
+ARCHES ?= amd64 arm64 ppc64le s390x
+RELEASE := bin/release
+release: build ## bin/release: binaries, packages, images and SBOMs of four architectures, the chart, and SHA256SUMS of it all: equal bytes for equal sources
+	rm -rf $(RELEASE) bin/package && mkdir -p $(RELEASE) && $(EPOCH) $(BIN) node package bin/package
+	cd hack/packages && go build -trimpath -o ../../bin/ . ./sbom
+	for arch in $(ARCHES); do \
+		$(EPOCH) $(MAKE) --no-print-directory image ARCH=$$arch VERSION=$(VERSION) && mv bin/twill-image-$$arch.tar $(RELEASE)/ \
+		&& $(EPOCH) bin/packages -version $(VERSION) -arch $$arch -binaries bin/image-$$arch -o $(RELEASE) $(if $(MAINTAINER),-maintainer '$(MAINTAINER)') \
+		&& for name in twill twill-cni; do cp bin/image-$$arch/$$name $(RELEASE)/$$name-linux-$$arch && $(EPOCH) bin/sbom -binary $(RELEASE)/$$name-linux-$$arch -version $(VERSION) -o $(RELEASE)/$$name-linux-$$arch.spdx.json || exit 1; done || exit 1; \
+	done
+	$(EPOCH) $(BIN) kube chart >$(RELEASE)/twill-chart.tgz
+	cd $(RELEASE) && sha256sum * >../SHA256SUMS && mv ../SHA256SUMS . && ls -l
+
+release-check: ## whether a release made twice, in two fresh clones in folders of other names, has the same bytes
+	sums=""; for clone in one second; do \
+		d=$$(mktemp -d)/$$clone && git clone -q . $$d && (cd $$d && $(MAKE) release VERSION=$(VERSION) ARCHES="$(ARCHES)" >/dev/null) || exit 1; \
+		here=$$(sha256sum <$$d/$(RELEASE)/SHA256SUMS); [ -z "$$sums" ] || [ "$$sums" = "$$here" ] || { diff $$first/$(RELEASE)/SHA256SUMS $$d/$(RELEASE)/SHA256SUMS; exit 1; }; \
+		sums=$$here first=$${first:-$$d}; \
+	done; echo "equal: $$sums"
 
 chart: build ## bin/twill-chart.tgz, a Helm chart of what `twill kube install` prints
 	$(BIN) kube chart > bin/twill-chart.tgz

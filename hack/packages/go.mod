@@ -2,7 +2,10 @@ module github.com/twillnet/twill/hack/packages
 
 go 1.26.8
 
-require github.com/goreleaser/nfpm/v2 v2.45.0
+require (
+	github.com/goreleaser/nfpm/v2 v2.45.0
+	github.com/spdx/tools-golang v0.5.7
+)
 
 require (
 	dario.cat/mergo v1.0.2 // indirect
@@ -12,6 +15,7 @@ require (
 	github.com/Masterminds/sprig/v3 v3.3.0 // indirect
 	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/ProtonMail/go-crypto v1.3.0 // indirect
+	github.com/anchore/go-struct-converter v0.1.0 // indirect
 	github.com/blakesmith/ar v0.0.0-20190502131153-809d4375e1fb // indirect
 	github.com/cavaliergopher/cpio v1.0.1 // indirect
 	github.com/cloudflare/circl v1.6.1 // indirect

@@ -34,8 +34,51 @@ sleep 0.2
 echo b >/proc/sysrq-trigger
 `
 
+// unitPath is the unit that runs a check under systemd, when all else has been started: a target of its own wants it, and the kernel is given that.
+const (
+	unitPath   = "/usr/lib/systemd/system/vm-check.service"
+	targetPath = "/usr/lib/systemd/system/vm-check.target"
+)
+
+const unit = `[Unit]
+Description=What this machine was booted for
+After=multi-user.target
+[Service]
+Type=oneshot
+ExecStart=/usr/lib/vm/check
+TimeoutStartSec=infinity
+`
+
+const target = `[Unit]
+Description=A check of this machine
+Requires=multi-user.target
+After=multi-user.target
+Wants=vm-check.service
+AllowIsolate=yes
+`
+
+// checkScript is run by that unit. A check that ends with 64 asks for a reboot, after which it is run once more, with one more in its first argument.
+const checkScript = `#!/bin/sh
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+stty -F /dev/ttyS1 -opost 2>/dev/null
+exec </dev/null >/dev/ttyS1 2>&1
+stage=$(cat /vm-stage 2>/dev/null || echo 0)
+[ "$stage" != 0 ] || { mkdir /host && tar -xf /dev/nvme1n1 -C /host; }
+cd /host
+{ sh ./check "$stage" 2>&1; echo $? >/vm-status; } | cat # not a terminal
+status=$(cat /vm-status)
+if [ "$status" = 64 ]; then
+	echo $((stage + 1)) >/vm-stage
+	exec systemctl reboot
+fi
+echo "vm: exit $status"
+sync
+sleep 0.2
+echo o >/proc/sysrq-trigger
+`
+
 // packages are those in the machine, without the essential ones, which are always there.
-const packages = "iproute2,iputils-ping,kmod,mount,nftables,procps"
+const packages = "iproute2,iputils-ping,kmod,mount,nftables,procps,systemd,systemd-sysv"
 
 // buildScript makes kernel and root.img in the folder where it runs. The kernel's package is unpacked, not installed: it would want an initramfs, which
 // is not needed with an NVMe disk and ext4, which it has built in.
@@ -53,7 +96,11 @@ mkdir -p root/usr/lib/modules root/usr/lib/vm
 cp -a "kernel.d/lib/modules/$version" root/usr/lib/modules/
 chroot root depmod "$version"
 printf '%s' "$INIT" >root/usr/lib/vm/init
-chmod 755 root/usr/lib/vm/init
+printf '%s' "$CHECK" >root/usr/lib/vm/check
+chmod 755 root/usr/lib/vm/init root/usr/lib/vm/check
+printf '%s' "$UNIT" >root$UNIT_PATH
+printf '%s' "$TARGET" >root$TARGET_PATH
+ln -s /dev/null root/etc/systemd/system/serial-getty@ttyS0.service
 rm -rf root/var/cache/apt root/var/lib/apt/lists
 mke2fs -q -F -t ext4 -O ^has_journal -d root root.img 700M
 cp kernel.d/boot/vmlinuz-* vmlinuz
@@ -70,7 +117,7 @@ func find(ctx context.Context) (image, error) {
 		return image{}, err
 	}
 	base := filepath.Join(cache, "twill-vm")
-	dir := filepath.Join(base, fmt.Sprintf("%x", sha256.Sum256([]byte(buildScript+initScript+packages)))[:16])
+	dir := filepath.Join(base, fmt.Sprintf("%x", sha256.Sum256([]byte(buildScript+initScript+checkScript+unit+target+packages)))[:16])
 	img := image{filepath.Join(dir, "vmlinuz"), filepath.Join(dir, "root.img")}
 	if _, err := os.Stat(img.root); err == nil {
 		return img, nil
@@ -89,7 +136,8 @@ func find(ctx context.Context) (image, error) {
 	defer os.RemoveAll(work)
 	cmd := exec.CommandContext(ctx, "sh", "-c", buildScript)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = work, os.Stderr, os.Stderr
-	cmd.Env = append(os.Environ(), "PACKAGES="+packages, "INIT="+initScript, "SOURCES="+sources())
+	cmd.Env = append(os.Environ(), "PACKAGES="+packages, "INIT="+initScript, "CHECK="+checkScript, "UNIT="+unit, "UNIT_PATH="+unitPath,
+		"TARGET="+target, "TARGET_PATH="+targetPath, "SOURCES="+sources())
 	if err := cmd.Run(); err != nil {
 		return image{}, fmt.Errorf("make the image: %w", err)
 	}

@@ -1,9 +1,11 @@
 // Command vm runs programs in a virtual machine with Debian's kernel, for what the kernel of this machine has not.
 //
 //	vm [-twill BINARY] [-test FOLDER] SCENARIO…
+//	vm -script FILE WHAT-IT-NEEDS…
 //
 // It runs each test program with REQUIRE_ROOT=1 and REQUIRE_KERNEL=1, so that nothing is skipped for what a kernel lacks, and then the scenarios
-// with "twill lab run". The image is made once, of Debian's packages, and kept in the user's cache directory; nothing that the machine writes
+// with "twill lab run". With -script, systemd is the first process, and runs that script of the shell when all has been started, in a folder with
+// those files, and with the argument 0; if it ends with 64, the machine reboots, and the script is run again with 1, and so on. The image is made once, of Debian's packages, and kept in the user's cache directory; nothing that the machine writes
 // to it is kept. It is emulated (TCG): where there is /dev/kvm, it may be one that cannot run this kernel.
 //
 // Exit code: 0 all passed, 1 one failed or there was no verdict.
@@ -30,16 +32,29 @@ const patience = 20 * time.Minute
 func main() {
 	twill := flag.String("twill", "bin/twill", "the binary that hosts of scenarios run")
 	tests := flag.String("test", "", "a folder of test programs (go test -c), each run by itself")
+	script := flag.String("script", "", "a script to run under systemd, in place of tests and scenarios; what follows are files that it needs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *twill, *tests, flag.Args()); err != nil {
+	files := map[string]string{"check": *script}
+	for _, f := range flag.Args() {
+		files[filepath.Base(f)] = f
+	}
+	var err error
+	if *script == "" {
+		files, err = machineFiles(*twill, *tests, flag.Args())
+	}
+	if err == nil {
+		err = run(ctx, files, *script != "")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "vm:", err)
 		os.Exit(1) //nolint:gocritic // the context ends with the process
 	}
 }
 
-func run(ctx context.Context, twill, tests string, scripts []string) error {
+// run boots a machine with these files in its folder, of which check is what it runs.
+func run(ctx context.Context, files map[string]string, systemd bool) error {
 	img, err := find(ctx)
 	if err != nil {
 		return err
@@ -50,11 +65,11 @@ func run(ctx context.Context, twill, tests string, scripts []string) error {
 	}
 	defer os.RemoveAll(work)
 	share := filepath.Join(work, "share.tar")
-	if err := pack(share, twill, tests, scripts); err != nil {
+	if err := pack(share, files); err != nil {
 		return fmt.Errorf("pack what the machine runs: %w", err)
 	}
 	began := time.Now()
-	result, err := img.boot(ctx, work, share)
+	result, err := img.boot(ctx, work, share, systemd)
 	if err != nil {
 		return err
 	}
@@ -70,13 +85,17 @@ func run(ctx context.Context, twill, tests string, scripts []string) error {
 }
 
 // boot runs the machine until it ends, and returns its output, which is printed, too.
-func (i image) boot(ctx context.Context, work, share string) ([]byte, error) {
+func (i image) boot(ctx context.Context, work, share string, systemd bool) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	console := filepath.Join(work, "console")
+	first, reboot := "init="+initPath, "shutdown"
+	if systemd {
+		first, reboot = "systemd.unit="+filepath.Base(targetPath), "reset"
+	}
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-m", "2048", "-smp", "2",
-		"-nodefaults", "-display", "none", "-no-reboot", "-kernel", i.kernel,
-		"-append", "console=ttyS0 quiet root=/dev/nvme0n1 rw panic=-1 nokaslr mitigations=off init="+initPath,
+		"-nodefaults", "-display", "none", "-action", "reboot="+reboot, "-kernel", i.kernel,
+		"-append", "console=ttyS0 quiet root=/dev/nvme0n1 rw panic=-1 nokaslr mitigations=off "+first,
 		"-serial", "file:"+console, "-serial", "stdio",
 		"-drive", "file="+i.root+",format=raw,if=none,id=root,snapshot=on,cache=unsafe", "-device", "nvme,drive=root,serial=root",
 		"-drive", "file="+share+",format=raw,if=none,id=share,readonly=on", "-device", "nvme,drive=share,serial=share")

@@ -24,43 +24,44 @@ done
 exit $failed
 `
 
-// pack writes a tar of what the machine runs, which it reads from a disk.
-func pack(file, twill, tests string, scripts []string) error {
+// machineFiles are check, the binary, the test programs in a folder, and scenarios, by their names in the machine.
+func machineFiles(twill, tests string, scripts []string) (map[string]string, error) {
+	files := map[string]string{"check": "", "twill": twill}
+	for _, s := range scripts {
+		files[path.Join("scripts", filepath.Base(s))] = s
+	}
+	if tests == "" {
+		return files, nil
+	}
+	programs, err := filepath.Glob(filepath.Join(tests, "*"))
+	if err != nil || len(programs) == 0 {
+		return nil, fmt.Errorf("no test programs in %s", tests)
+	}
+	for _, p := range programs {
+		files[path.Join("tests", filepath.Base(p))] = p
+	}
+	return files, nil
+}
+
+// pack writes a tar of what the machine reads from a disk: files by their names in it. The one without a path is check, as it is above.
+func pack(file string, files map[string]string) error {
 	f, err := os.Create(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	w := tar.NewWriter(f)
-	add := func(name string, b []byte) error {
+	for name, from := range files {
+		b := []byte(check)
+		if from != "" {
+			if b, err = os.ReadFile(from); err != nil {
+				return err
+			}
+		}
 		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(b))}); err != nil {
 			return err
 		}
-		_, err := w.Write(b)
-		return err
-	}
-	files := map[string]string{"twill": twill}
-	for _, s := range scripts {
-		files[path.Join("scripts", filepath.Base(s))] = s
-	}
-	if tests != "" {
-		programs, err := filepath.Glob(filepath.Join(tests, "*"))
-		if err != nil || len(programs) == 0 {
-			return fmt.Errorf("no test programs in %s", tests)
-		}
-		for _, p := range programs {
-			files[path.Join("tests", filepath.Base(p))] = p
-		}
-	}
-	if err := add("check", []byte(check)); err != nil {
-		return err
-	}
-	for name, from := range files {
-		b, err := os.ReadFile(from)
-		if err == nil {
-			err = add(name, b)
-		}
-		if err != nil {
+		if _, err := w.Write(b); err != nil {
 			return err
 		}
 	}

@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm vm-package docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -150,6 +150,11 @@ vm: build ## in a virtual machine with Debian's kernel (emulated): what this mac
 	@sh scripts/deps.sh qemu-system-x86_64 mmdebstrap mke2fs
 	rm -rf bin/vm && mkdir -p bin/vm && go test -c -o bin/vm/ $(VM_TESTS:%=./%)
 	go run ./hack/vm -twill $(BIN) -test bin/vm $(VM_SCRIPTS:%=testdata/script/%.txt)
+
+vm-package: packages ## in such a machine, with systemd: the package is installed, upgraded under packets, over a reboot and daemons that die, and removed
+	@sh scripts/deps.sh qemu-system-x86_64 mmdebstrap mke2fs
+	rm -rf bin/vm && for v in v1.0.0 v1.0.1; do bin/packages -version $$v -o bin/vm >/dev/null || exit 1; done
+	go run ./hack/vm -script testdata/vm/package.sh bin/vm/*.deb
 
 lint: ## go vet, and golangci-lint (.golangci.yml) over code and tests; the linter is built once, and kept in Go's build cache
 	go vet ./...

@@ -26,7 +26,10 @@ import (
 	"time"
 )
 
-// patience is how long the machine may take in all. It is for one that hangs.
+// maxBoots bounds a script that asks for a reboot each time.
+const maxBoots = 5
+
+// patience is how long the machine may take, each time that it is booted. It is for one that hangs.
 const patience = 20 * time.Minute
 
 func main() {
@@ -36,13 +39,12 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	files := map[string]string{"check": *script}
-	for _, f := range flag.Args() {
-		files[filepath.Base(f)] = f
-	}
-	var err error
-	if *script == "" {
-		files, err = machineFiles(*twill, *tests, flag.Args())
+	files, err := machineFiles(*twill, *tests, flag.Args())
+	if *script != "" {
+		files, err = map[string]string{"check": *script}, nil
+		for _, f := range flag.Args() {
+			files[filepath.Base(f)] = f
+		}
 	}
 	if err == nil {
 		err = run(ctx, files, *script != "")
@@ -68,8 +70,22 @@ func run(ctx context.Context, files map[string]string, systemd bool) error {
 	if err := pack(share, files); err != nil {
 		return fmt.Errorf("pack what the machine runs: %w", err)
 	}
+	vm := machine{img: img, share: share, work: work, first: "init=" + initPath}
+	if systemd {
+		// What the machine writes is there after a reboot: its disk is a copy.
+		vm.first, vm.disk = "systemd.unit="+filepath.Base(targetPath), filepath.Join(work, "disk")
+		if out, err := exec.CommandContext(ctx, "cp", "--sparse=always", img.root, vm.disk).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy the image: %w: %s", err, out)
+		}
+	}
 	began := time.Now()
-	result, err := img.boot(ctx, work, share, systemd)
+	result, err := vm.boot(ctx)
+	for boots := 1; err == nil && bytes.Contains(result, []byte("vm: reboot")); boots++ {
+		if boots == maxBoots {
+			return fmt.Errorf("the script wants the machine to be booted more than %d times", maxBoots)
+		}
+		result, err = vm.boot(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -84,29 +100,36 @@ func run(ctx context.Context, files map[string]string, systemd bool) error {
 	return nil
 }
 
-// boot runs the machine until it ends, and returns its output, which is printed, too.
-func (i image) boot(ctx context.Context, work, share string, systemd bool) ([]byte, error) {
+type machine struct {
+	img         image
+	share, work string // the second disk; a folder for what is only here while it runs
+	disk        string // the first, which is written; empty: the image's, of which nothing is kept
+	first       string // of the kernel's arguments, that which says what is run
+}
+
+// boot runs the machine until it ends, or wants to be booted again, and returns its output, which is printed, too.
+func (m machine) boot(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	console := filepath.Join(work, "console")
-	first, reboot := "init="+initPath, "shutdown"
-	if systemd {
-		first, reboot = "systemd.unit="+filepath.Base(targetPath), "reset"
+	console := filepath.Join(m.work, "console")
+	disk := "file=" + m.img.root + ",snapshot=on"
+	if m.disk != "" {
+		disk = "file=" + m.disk
 	}
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi", "-m", "2048", "-smp", "2",
-		"-nodefaults", "-display", "none", "-action", "reboot="+reboot, "-kernel", i.kernel,
-		"-append", "console=ttyS0 quiet root=/dev/nvme0n1 rw panic=-1 nokaslr mitigations=off "+first,
+		"-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.img.kernel,
+		"-append", "console=ttyS0 quiet root=/dev/nvme0n1 rw panic=-1 nokaslr mitigations=off "+m.first,
 		"-serial", "file:"+console, "-serial", "stdio",
-		"-drive", "file="+i.root+",format=raw,if=none,id=root,snapshot=on,cache=unsafe", "-device", "nvme,drive=root,serial=root",
-		"-drive", "file="+share+",format=raw,if=none,id=share,readonly=on", "-device", "nvme,drive=share,serial=share")
-	qemu.Env = append(os.Environ(), "TMPDIR="+work) // where what the machine writes is kept while it runs
+		"-drive", disk+",format=raw,if=none,id=root,cache=unsafe", "-device", "nvme,drive=root,serial=root",
+		"-drive", "file="+m.share+",format=raw,if=none,id=share,readonly=on", "-device", "nvme,drive=share,serial=share")
+	qemu.Env = append(os.Environ(), "TMPDIR="+m.work) // where what the machine writes is kept while it runs
 	var output bytes.Buffer
 	qemu.Stdout, qemu.Stderr = io.MultiWriter(os.Stdout, &output), os.Stderr
 	if err := qemu.Run(); err != nil {
 		last, _ := os.ReadFile(console)
 		return nil, fmt.Errorf("qemu: %w; the console's end:\n%s", err, last[max(0, len(last)-2000):])
 	}
-	if !bytes.Contains(output.Bytes(), []byte("vm: exit ")) {
+	if !bytes.Contains(output.Bytes(), []byte("vm: ")) {
 		last, _ := os.ReadFile(console)
 		fmt.Fprintf(os.Stderr, "the console's end:\n%s\n", last[max(0, len(last)-2000):])
 	}

@@ -68,7 +68,6 @@ case $1 in
 	wait_for twill status
 	say "installed and ready"
 	must systemctl is-active twill-boot twill-node
-	case $(twill version) in *1.0.0*) ;; *) say "its version is $(twill version | head -n 1)" ;; esac
 	workloads
 	for w in "web 10.65.0.1 01" "client 10.65.0.2 02" "other 10.65.0.3 03"; do
 		set -- $w

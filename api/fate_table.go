@@ -57,7 +57,6 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
 	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
 	fate(Refused, "what policy denies is dropped", "dropActionOverride=Drop"),
-	fate(Refused, "packets to a service's address that nobody translates are dropped by no rule of the agent's", "serviceLoopPrevention=Disabled|Drop"),
 	fate(Refused, "readers of metrics show a certificate if prometheusMetricsCAFile is given, and else none", "prometheusMetricsClientAuth=RequireAndVerifyClientCert"),
 
 	fate(Warned, noEBPF+"; services are kube-proxy's to translate", "bpfEnabled=false"),

@@ -50,6 +50,7 @@ type FelixConfigurationSpec struct {
 	IPv6Support                  *bool  `json:"ipv6Support,omitempty"`
 	DisableConntrackInvalidCheck *bool  `json:"disableConntrackInvalidCheck,omitempty"`
 	WorkloadSourceSpoofing       string `json:"workloadSourceSpoofing,omitempty"` // Disabled (default), Any
+	ServiceLoopPrevention        string `json:"serviceLoopPrevention,omitempty"`  // Drop (default), Reject, Disabled
 
 	NATOutgoingAddress                 string `json:"natOutgoingAddress,omitempty"`
 	NATPortRange                       *Port  `json:"natPortRange,omitempty"`

@@ -93,7 +93,6 @@ type LaterSettings struct {
 	PrometheusReporterKeyFile                Later `json:"prometheusReporterKeyFile,omitempty"`
 	RequireMTUFile                           Later `json:"requireMTUFile,omitempty"`
 	RouteSource                              Later `json:"routeSource,omitempty"`
-	ServiceLoopPrevention                    Later `json:"serviceLoopPrevention,omitempty"`
 	SidecarAccelerationEnabled               Later `json:"sidecarAccelerationEnabled,omitempty"`
 	WindowsManageFirewallRules               Later `json:"windowsManageFirewallRules,omitempty"`
 	WindowsNetworkName                       Later `json:"windowsNetworkName,omitempty"`

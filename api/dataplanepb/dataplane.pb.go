@@ -13,12 +13,11 @@
 package dataplanepb
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -332,6 +331,55 @@ func (x HostSettings_ToHost) Number() protoreflect.EnumNumber {
 // Deprecated: Use HostSettings_ToHost.Descriptor instead.
 func (HostSettings_ToHost) EnumDescriptor() ([]byte, []int) {
 	return file_dataplane_proto_rawDescGZIP(), []int{28, 0}
+}
+
+type HostSettings_ServiceLoops int32
+
+const (
+	HostSettings_LOOPS_DROP   HostSettings_ServiceLoops = 0
+	HostSettings_LOOPS_REJECT HostSettings_ServiceLoops = 1 // and the sender gets an ICMP error
+	HostSettings_LOOPS_PASS   HostSettings_ServiceLoops = 2
+)
+
+// Enum value maps for HostSettings_ServiceLoops.
+var (
+	HostSettings_ServiceLoops_name = map[int32]string{
+		0: "LOOPS_DROP",
+		1: "LOOPS_REJECT",
+		2: "LOOPS_PASS",
+	}
+	HostSettings_ServiceLoops_value = map[string]int32{
+		"LOOPS_DROP":   0,
+		"LOOPS_REJECT": 1,
+		"LOOPS_PASS":   2,
+	}
+)
+
+func (x HostSettings_ServiceLoops) Enum() *HostSettings_ServiceLoops {
+	p := new(HostSettings_ServiceLoops)
+	*p = x
+	return p
+}
+
+func (x HostSettings_ServiceLoops) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HostSettings_ServiceLoops) Descriptor() protoreflect.EnumDescriptor {
+	return file_dataplane_proto_enumTypes[6].Descriptor()
+}
+
+func (HostSettings_ServiceLoops) Type() protoreflect.EnumType {
+	return &file_dataplane_proto_enumTypes[6]
+}
+
+func (x HostSettings_ServiceLoops) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HostSettings_ServiceLoops.Descriptor instead.
+func (HostSettings_ServiceLoops) EnumDescriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{28, 1}
 }
 
 type ToDriver struct {
@@ -2578,30 +2626,32 @@ func (x *TunnelPeer) GetKey() string {
 
 // HostSettings are those of the whole node. docs/settings.md says what each is for.
 type HostSettings struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	EndpointToHost HostSettings_ToHost    `protobuf:"varint,1,opt,name=endpoint_to_host,json=endpointToHost,proto3,enum=twill.dataplane.v1.HostSettings_ToHost" json:"endpoint_to_host,omitempty"`
-	Prefixes       []string               `protobuf:"bytes,2,rep,name=prefixes,proto3" json:"prefixes,omitempty"` // of names of workloads' interfaces; none: the driver's default
-	Exclude        []string               `protobuf:"bytes,3,rep,name=exclude,proto3" json:"exclude,omitempty"`
-	NoForwarding   bool                   `protobuf:"varint,4,opt,name=no_forwarding,json=noForwarding,proto3" json:"no_forwarding,omitempty"`
-	NoIpv6         bool                   `protobuf:"varint,5,opt,name=no_ipv6,json=noIpv6,proto3" json:"no_ipv6,omitempty"`
-	AllowVxlan     bool                   `protobuf:"varint,6,opt,name=allow_vxlan,json=allowVxlan,proto3" json:"allow_vxlan,omitempty"`
-	AllowIpip      bool                   `protobuf:"varint,7,opt,name=allow_ipip,json=allowIpip,proto3" json:"allow_ipip,omitempty"`
-	AllowInvalid   bool                   `protobuf:"varint,8,opt,name=allow_invalid,json=allowInvalid,proto3" json:"allow_invalid,omitempty"`
-	FailsafeIn     []*Failsafe            `protobuf:"bytes,9,rep,name=failsafe_in,json=failsafeIn,proto3" json:"failsafe_in,omitempty"`
-	FailsafeOut    []*Failsafe            `protobuf:"bytes,10,rep,name=failsafe_out,json=failsafeOut,proto3" json:"failsafe_out,omitempty"`
-	KeepDenied     bool                   `protobuf:"varint,11,opt,name=keep_denied,json=keepDenied,proto3" json:"keep_denied,omitempty"`
-	ReportAllowed  bool                   `protobuf:"varint,12,opt,name=report_allowed,json=reportAllowed,proto3" json:"report_allowed,omitempty"`
-	Log            *LogSettings           `protobuf:"bytes,13,opt,name=log,proto3" json:"log,omitempty"`
-	NatOutgoing    *NATOutgoing           `protobuf:"bytes,14,opt,name=nat_outgoing,json=natOutgoing,proto3" json:"nat_outgoing,omitempty"`
-	Inside         []string               `protobuf:"bytes,15,rep,name=inside,proto3" json:"inside,omitempty"`
-	Metadata       string                 `protobuf:"bytes,16,opt,name=metadata,proto3" json:"metadata,omitempty"` // ADDRESS:PORT
-	Tunnels        []*Tunnel              `protobuf:"bytes,17,rep,name=tunnels,proto3" json:"tunnels,omitempty"`   // by TunnelKind
-	Vxlan          *VXLANSettings         `protobuf:"bytes,18,opt,name=vxlan,proto3" json:"vxlan,omitempty"`
-	Wireguard      *WireGuardSettings     `protobuf:"bytes,19,opt,name=wireguard,proto3" json:"wireguard,omitempty"`
-	Mtu            *MTUSettings           `protobuf:"bytes,20,opt,name=mtu,proto3" json:"mtu,omitempty"`
-	Routes         *RouteSettings         `protobuf:"bytes,21,opt,name=routes,proto3" json:"routes,omitempty"`
-	Kernel         *KernelSettings        `protobuf:"bytes,22,opt,name=kernel,proto3" json:"kernel,omitempty"`
-	Iptables       *IPTablesSettings      `protobuf:"bytes,23,opt,name=iptables,proto3" json:"iptables,omitempty"`
+	state          protoimpl.MessageState    `protogen:"open.v1"`
+	EndpointToHost HostSettings_ToHost       `protobuf:"varint,1,opt,name=endpoint_to_host,json=endpointToHost,proto3,enum=twill.dataplane.v1.HostSettings_ToHost" json:"endpoint_to_host,omitempty"`
+	Prefixes       []string                  `protobuf:"bytes,2,rep,name=prefixes,proto3" json:"prefixes,omitempty"` // of names of workloads' interfaces; none: the driver's default
+	Exclude        []string                  `protobuf:"bytes,3,rep,name=exclude,proto3" json:"exclude,omitempty"`
+	NoForwarding   bool                      `protobuf:"varint,4,opt,name=no_forwarding,json=noForwarding,proto3" json:"no_forwarding,omitempty"`
+	NoIpv6         bool                      `protobuf:"varint,5,opt,name=no_ipv6,json=noIpv6,proto3" json:"no_ipv6,omitempty"`
+	AllowVxlan     bool                      `protobuf:"varint,6,opt,name=allow_vxlan,json=allowVxlan,proto3" json:"allow_vxlan,omitempty"`
+	AllowIpip      bool                      `protobuf:"varint,7,opt,name=allow_ipip,json=allowIpip,proto3" json:"allow_ipip,omitempty"`
+	AllowInvalid   bool                      `protobuf:"varint,8,opt,name=allow_invalid,json=allowInvalid,proto3" json:"allow_invalid,omitempty"`
+	FailsafeIn     []*Failsafe               `protobuf:"bytes,9,rep,name=failsafe_in,json=failsafeIn,proto3" json:"failsafe_in,omitempty"`
+	FailsafeOut    []*Failsafe               `protobuf:"bytes,10,rep,name=failsafe_out,json=failsafeOut,proto3" json:"failsafe_out,omitempty"`
+	KeepDenied     bool                      `protobuf:"varint,11,opt,name=keep_denied,json=keepDenied,proto3" json:"keep_denied,omitempty"`
+	ReportAllowed  bool                      `protobuf:"varint,12,opt,name=report_allowed,json=reportAllowed,proto3" json:"report_allowed,omitempty"`
+	Log            *LogSettings              `protobuf:"bytes,13,opt,name=log,proto3" json:"log,omitempty"`
+	NatOutgoing    *NATOutgoing              `protobuf:"bytes,14,opt,name=nat_outgoing,json=natOutgoing,proto3" json:"nat_outgoing,omitempty"`
+	Inside         []string                  `protobuf:"bytes,15,rep,name=inside,proto3" json:"inside,omitempty"`
+	Metadata       string                    `protobuf:"bytes,16,opt,name=metadata,proto3" json:"metadata,omitempty"` // ADDRESS:PORT
+	Tunnels        []*Tunnel                 `protobuf:"bytes,17,rep,name=tunnels,proto3" json:"tunnels,omitempty"`   // by TunnelKind
+	Vxlan          *VXLANSettings            `protobuf:"bytes,18,opt,name=vxlan,proto3" json:"vxlan,omitempty"`
+	Wireguard      *WireGuardSettings        `protobuf:"bytes,19,opt,name=wireguard,proto3" json:"wireguard,omitempty"`
+	Mtu            *MTUSettings              `protobuf:"bytes,20,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	Routes         *RouteSettings            `protobuf:"bytes,21,opt,name=routes,proto3" json:"routes,omitempty"`
+	Kernel         *KernelSettings           `protobuf:"bytes,22,opt,name=kernel,proto3" json:"kernel,omitempty"`
+	Iptables       *IPTablesSettings         `protobuf:"bytes,23,opt,name=iptables,proto3" json:"iptables,omitempty"`
+	Services       *ServicePrefixes          `protobuf:"bytes,24,opt,name=services,proto3" json:"services,omitempty"`
+	ServiceLoops   HostSettings_ServiceLoops `protobuf:"varint,25,opt,name=service_loops,json=serviceLoops,proto3,enum=twill.dataplane.v1.HostSettings_ServiceLoops" json:"service_loops,omitempty"` // what packets get that the host forwards to a prefix of services
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2797,6 +2847,82 @@ func (x *HostSettings) GetIptables() *IPTablesSettings {
 	return nil
 }
 
+func (x *HostSettings) GetServices() *ServicePrefixes {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *HostSettings) GetServiceLoops() HostSettings_ServiceLoops {
+	if x != nil {
+		return x.ServiceLoops
+	}
+	return HostSettings_LOOPS_DROP
+}
+
+// ServicePrefixes are those of which the host may advertise addresses of services: whatever is still sent to one when it is forwarded is of no service, and
+// would come back.
+type ServicePrefixes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       []string               `protobuf:"bytes,1,rep,name=cluster,proto3" json:"cluster,omitempty"`
+	External      []string               `protobuf:"bytes,2,rep,name=external,proto3" json:"external,omitempty"`
+	Balancer      []string               `protobuf:"bytes,3,rep,name=balancer,proto3" json:"balancer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServicePrefixes) Reset() {
+	*x = ServicePrefixes{}
+	mi := &file_dataplane_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServicePrefixes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServicePrefixes) ProtoMessage() {}
+
+func (x *ServicePrefixes) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServicePrefixes.ProtoReflect.Descriptor instead.
+func (*ServicePrefixes) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ServicePrefixes) GetCluster() []string {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
+}
+
+func (x *ServicePrefixes) GetExternal() []string {
+	if x != nil {
+		return x.External
+	}
+	return nil
+}
+
+func (x *ServicePrefixes) GetBalancer() []string {
+	if x != nil {
+		return x.Balancer
+	}
+	return nil
+}
+
 // IPTablesSettings say how policy in the tables of iptables goes together with rules of other programs there. A driver that has no such tables need not read them.
 type IPTablesSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2810,7 +2936,7 @@ type IPTablesSettings struct {
 
 func (x *IPTablesSettings) Reset() {
 	*x = IPTablesSettings{}
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2948,7 @@ func (x *IPTablesSettings) String() string {
 func (*IPTablesSettings) ProtoMessage() {}
 
 func (x *IPTablesSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2961,7 @@ func (x *IPTablesSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPTablesSettings.ProtoReflect.Descriptor instead.
 func (*IPTablesSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *IPTablesSettings) GetAppend() bool {
@@ -2882,7 +3008,7 @@ type KernelSettings struct {
 
 func (x *KernelSettings) Reset() {
 	*x = KernelSettings{}
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +3020,7 @@ func (x *KernelSettings) String() string {
 func (*KernelSettings) ProtoMessage() {}
 
 func (x *KernelSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3033,7 @@ func (x *KernelSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelSettings.ProtoReflect.Descriptor instead.
 func (*KernelSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *KernelSettings) GetOwnTable() bool {
@@ -2963,7 +3089,7 @@ type Failsafe struct {
 
 func (x *Failsafe) Reset() {
 	*x = Failsafe{}
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3101,7 @@ func (x *Failsafe) String() string {
 func (*Failsafe) ProtoMessage() {}
 
 func (x *Failsafe) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3114,7 @@ func (x *Failsafe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failsafe.ProtoReflect.Descriptor instead.
 func (*Failsafe) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Failsafe) GetProtocol() uint32 {
@@ -3024,7 +3150,7 @@ type LogSettings struct {
 
 func (x *LogSettings) Reset() {
 	*x = LogSettings{}
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3162,7 @@ func (x *LogSettings) String() string {
 func (*LogSettings) ProtoMessage() {}
 
 func (x *LogSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3175,7 @@ func (x *LogSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettings.ProtoReflect.Descriptor instead.
 func (*LogSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LogSettings) GetPrefix() string {
@@ -3093,7 +3219,7 @@ type NATOutgoing struct {
 
 func (x *NATOutgoing) Reset() {
 	*x = NATOutgoing{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3231,7 @@ func (x *NATOutgoing) String() string {
 func (*NATOutgoing) ProtoMessage() {}
 
 func (x *NATOutgoing) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3244,7 @@ func (x *NATOutgoing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NATOutgoing.ProtoReflect.Descriptor instead.
 func (*NATOutgoing) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *NATOutgoing) GetFrom() []string {
@@ -3167,7 +3293,7 @@ type Tunnel struct {
 
 func (x *Tunnel) Reset() {
 	*x = Tunnel{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3305,7 @@ func (x *Tunnel) String() string {
 func (*Tunnel) ProtoMessage() {}
 
 func (x *Tunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3318,7 @@ func (x *Tunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tunnel.ProtoReflect.Descriptor instead.
 func (*Tunnel) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Tunnel) GetHost() string {
@@ -3226,7 +3352,7 @@ type VXLANSettings struct {
 
 func (x *VXLANSettings) Reset() {
 	*x = VXLANSettings{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3364,7 @@ func (x *VXLANSettings) String() string {
 func (*VXLANSettings) ProtoMessage() {}
 
 func (x *VXLANSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3377,7 @@ func (x *VXLANSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VXLANSettings.ProtoReflect.Descriptor instead.
 func (*VXLANSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VXLANSettings) GetVni() uint32 {
@@ -3286,7 +3412,7 @@ type WireGuardSettings struct {
 
 func (x *WireGuardSettings) Reset() {
 	*x = WireGuardSettings{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3424,7 @@ func (x *WireGuardSettings) String() string {
 func (*WireGuardSettings) ProtoMessage() {}
 
 func (x *WireGuardSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3437,7 @@ func (x *WireGuardSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireGuardSettings.ProtoReflect.Descriptor instead.
 func (*WireGuardSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WireGuardSettings) GetOn() []bool {
@@ -3394,7 +3520,7 @@ type TableRange struct {
 
 func (x *TableRange) Reset() {
 	*x = TableRange{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3532,7 @@ func (x *TableRange) String() string {
 func (*TableRange) ProtoMessage() {}
 
 func (x *TableRange) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3545,7 @@ func (x *TableRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
 func (*TableRange) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TableRange) GetMin() uint32 {
@@ -3448,7 +3574,7 @@ type MTUSettings struct {
 
 func (x *MTUSettings) Reset() {
 	*x = MTUSettings{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +3586,7 @@ func (x *MTUSettings) String() string {
 func (*MTUSettings) ProtoMessage() {}
 
 func (x *MTUSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +3599,7 @@ func (x *MTUSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MTUSettings.ProtoReflect.Descriptor instead.
 func (*MTUSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MTUSettings) GetLinks() string {
@@ -3519,7 +3645,7 @@ type RouteSettings struct {
 
 func (x *RouteSettings) Reset() {
 	*x = RouteSettings{}
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3531,7 +3657,7 @@ func (x *RouteSettings) String() string {
 func (*RouteSettings) ProtoMessage() {}
 
 func (x *RouteSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3544,7 +3670,7 @@ func (x *RouteSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteSettings.ProtoReflect.Descriptor instead.
 func (*RouteSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RouteSettings) GetOff() bool {
@@ -3785,7 +3911,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\tR\x03key\"\xf9\b\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"\xd0\n" +
+	"\n" +
 	"\fHostSettings\x12Q\n" +
 	"\x10endpoint_to_host\x18\x01 \x01(\x0e2'.twill.dataplane.v1.HostSettings.ToHostR\x0eendpointToHost\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x03(\tR\bprefixes\x12\x18\n" +
@@ -3814,13 +3941,25 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x03mtu\x18\x14 \x01(\v2\x1f.twill.dataplane.v1.MTUSettingsR\x03mtu\x129\n" +
 	"\x06routes\x18\x15 \x01(\v2!.twill.dataplane.v1.RouteSettingsR\x06routes\x12:\n" +
 	"\x06kernel\x18\x16 \x01(\v2\".twill.dataplane.v1.KernelSettingsR\x06kernel\x12@\n" +
-	"\biptables\x18\x17 \x01(\v2$.twill.dataplane.v1.IPTablesSettingsR\biptables\"*\n" +
+	"\biptables\x18\x17 \x01(\v2$.twill.dataplane.v1.IPTablesSettingsR\biptables\x12?\n" +
+	"\bservices\x18\x18 \x01(\v2#.twill.dataplane.v1.ServicePrefixesR\bservices\x12R\n" +
+	"\rservice_loops\x18\x19 \x01(\x0e2-.twill.dataplane.v1.HostSettings.ServiceLoopsR\fserviceLoops\"*\n" +
 	"\x06ToHost\x12\b\n" +
 	"\x04DROP\x10\x00\x12\n" +
 	"\n" +
 	"\x06RETURN\x10\x01\x12\n" +
 	"\n" +
-	"\x06ACCEPT\x10\x02\"\x8c\x01\n" +
+	"\x06ACCEPT\x10\x02\"@\n" +
+	"\fServiceLoops\x12\x0e\n" +
+	"\n" +
+	"LOOPS_DROP\x10\x00\x12\x10\n" +
+	"\fLOOPS_REJECT\x10\x01\x12\x0e\n" +
+	"\n" +
+	"LOOPS_PASS\x10\x02\"c\n" +
+	"\x0fServicePrefixes\x12\x18\n" +
+	"\acluster\x18\x01 \x03(\tR\acluster\x12\x1a\n" +
+	"\bexternal\x18\x02 \x03(\tR\bexternal\x12\x1a\n" +
+	"\bbalancer\x18\x03 \x03(\tR\bbalancer\"\x8c\x01\n" +
 	"\x10IPTablesSettings\x12\x16\n" +
 	"\x06append\x18\x01 \x01(\bR\x06append\x12#\n" +
 	"\rfilter_return\x18\x02 \x01(\bR\ffilterReturn\x12#\n" +
@@ -3914,135 +4053,136 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var (
-	file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-	file_dataplane_proto_msgTypes  = make([]protoimpl.MessageInfo, 40)
-	file_dataplane_proto_goTypes   = []any{
-		Action(0),                 // 0: twill.dataplane.v1.Action
-		TunnelKind(0),             // 1: twill.dataplane.v1.TunnelKind
-		IPSet_Kind(0),             // 2: twill.dataplane.v1.IPSet.Kind
-		Route_Kind(0),             // 3: twill.dataplane.v1.Route.Kind
-		Route_Move(0),             // 4: twill.dataplane.v1.Route.Move
-		HostSettings_ToHost(0),    // 5: twill.dataplane.v1.HostSettings.ToHost
-		(*ToDriver)(nil),          // 6: twill.dataplane.v1.ToDriver
-		(*FromDriver)(nil),        // 7: twill.dataplane.v1.FromDriver
-		(*Hello)(nil),             // 8: twill.dataplane.v1.Hello
-		(*Welcome)(nil),           // 9: twill.dataplane.v1.Welcome
-		(*Commit)(nil),            // 10: twill.dataplane.v1.Commit
-		(*Committed)(nil),         // 11: twill.dataplane.v1.Committed
-		(*Outcome)(nil),           // 12: twill.dataplane.v1.Outcome
-		(*Key)(nil),               // 13: twill.dataplane.v1.Key
-		(*IPSet)(nil),             // 14: twill.dataplane.v1.IPSet
-		(*Member)(nil),            // 15: twill.dataplane.v1.Member
-		(*MembersChange)(nil),     // 16: twill.dataplane.v1.MembersChange
-		(*PolicyID)(nil),          // 17: twill.dataplane.v1.PolicyID
-		(*Policy)(nil),            // 18: twill.dataplane.v1.Policy
-		(*Rule)(nil),              // 19: twill.dataplane.v1.Rule
-		(*ICMP)(nil),              // 20: twill.dataplane.v1.ICMP
-		(*Peer)(nil),              // 21: twill.dataplane.v1.Peer
-		(*PortRange)(nil),         // 22: twill.dataplane.v1.PortRange
-		(*EndpointID)(nil),        // 23: twill.dataplane.v1.EndpointID
-		(*Endpoint)(nil),          // 24: twill.dataplane.v1.Endpoint
-		(*NAT)(nil),               // 25: twill.dataplane.v1.NAT
-		(*QoS)(nil),               // 26: twill.dataplane.v1.QoS
-		(*Limits)(nil),            // 27: twill.dataplane.v1.Limits
-		(*Bandwidth)(nil),         // 28: twill.dataplane.v1.Bandwidth
-		(*Stages)(nil),            // 29: twill.dataplane.v1.Stages
-		(*Tier)(nil),              // 30: twill.dataplane.v1.Tier
-		(*Route)(nil),             // 31: twill.dataplane.v1.Route
-		(*PeerID)(nil),            // 32: twill.dataplane.v1.PeerID
-		(*TunnelPeer)(nil),        // 33: twill.dataplane.v1.TunnelPeer
-		(*HostSettings)(nil),      // 34: twill.dataplane.v1.HostSettings
-		(*IPTablesSettings)(nil),  // 35: twill.dataplane.v1.IPTablesSettings
-		(*KernelSettings)(nil),    // 36: twill.dataplane.v1.KernelSettings
-		(*Failsafe)(nil),          // 37: twill.dataplane.v1.Failsafe
-		(*LogSettings)(nil),       // 38: twill.dataplane.v1.LogSettings
-		(*NATOutgoing)(nil),       // 39: twill.dataplane.v1.NATOutgoing
-		(*Tunnel)(nil),            // 40: twill.dataplane.v1.Tunnel
-		(*VXLANSettings)(nil),     // 41: twill.dataplane.v1.VXLANSettings
-		(*WireGuardSettings)(nil), // 42: twill.dataplane.v1.WireGuardSettings
-		(*TableRange)(nil),        // 43: twill.dataplane.v1.TableRange
-		(*MTUSettings)(nil),       // 44: twill.dataplane.v1.MTUSettings
-		(*RouteSettings)(nil),     // 45: twill.dataplane.v1.RouteSettings
-	}
-)
-
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_dataplane_proto_goTypes = []any{
+	(Action)(0),                    // 0: twill.dataplane.v1.Action
+	(TunnelKind)(0),                // 1: twill.dataplane.v1.TunnelKind
+	(IPSet_Kind)(0),                // 2: twill.dataplane.v1.IPSet.Kind
+	(Route_Kind)(0),                // 3: twill.dataplane.v1.Route.Kind
+	(Route_Move)(0),                // 4: twill.dataplane.v1.Route.Move
+	(HostSettings_ToHost)(0),       // 5: twill.dataplane.v1.HostSettings.ToHost
+	(HostSettings_ServiceLoops)(0), // 6: twill.dataplane.v1.HostSettings.ServiceLoops
+	(*ToDriver)(nil),               // 7: twill.dataplane.v1.ToDriver
+	(*FromDriver)(nil),             // 8: twill.dataplane.v1.FromDriver
+	(*Hello)(nil),                  // 9: twill.dataplane.v1.Hello
+	(*Welcome)(nil),                // 10: twill.dataplane.v1.Welcome
+	(*Commit)(nil),                 // 11: twill.dataplane.v1.Commit
+	(*Committed)(nil),              // 12: twill.dataplane.v1.Committed
+	(*Outcome)(nil),                // 13: twill.dataplane.v1.Outcome
+	(*Key)(nil),                    // 14: twill.dataplane.v1.Key
+	(*IPSet)(nil),                  // 15: twill.dataplane.v1.IPSet
+	(*Member)(nil),                 // 16: twill.dataplane.v1.Member
+	(*MembersChange)(nil),          // 17: twill.dataplane.v1.MembersChange
+	(*PolicyID)(nil),               // 18: twill.dataplane.v1.PolicyID
+	(*Policy)(nil),                 // 19: twill.dataplane.v1.Policy
+	(*Rule)(nil),                   // 20: twill.dataplane.v1.Rule
+	(*ICMP)(nil),                   // 21: twill.dataplane.v1.ICMP
+	(*Peer)(nil),                   // 22: twill.dataplane.v1.Peer
+	(*PortRange)(nil),              // 23: twill.dataplane.v1.PortRange
+	(*EndpointID)(nil),             // 24: twill.dataplane.v1.EndpointID
+	(*Endpoint)(nil),               // 25: twill.dataplane.v1.Endpoint
+	(*NAT)(nil),                    // 26: twill.dataplane.v1.NAT
+	(*QoS)(nil),                    // 27: twill.dataplane.v1.QoS
+	(*Limits)(nil),                 // 28: twill.dataplane.v1.Limits
+	(*Bandwidth)(nil),              // 29: twill.dataplane.v1.Bandwidth
+	(*Stages)(nil),                 // 30: twill.dataplane.v1.Stages
+	(*Tier)(nil),                   // 31: twill.dataplane.v1.Tier
+	(*Route)(nil),                  // 32: twill.dataplane.v1.Route
+	(*PeerID)(nil),                 // 33: twill.dataplane.v1.PeerID
+	(*TunnelPeer)(nil),             // 34: twill.dataplane.v1.TunnelPeer
+	(*HostSettings)(nil),           // 35: twill.dataplane.v1.HostSettings
+	(*ServicePrefixes)(nil),        // 36: twill.dataplane.v1.ServicePrefixes
+	(*IPTablesSettings)(nil),       // 37: twill.dataplane.v1.IPTablesSettings
+	(*KernelSettings)(nil),         // 38: twill.dataplane.v1.KernelSettings
+	(*Failsafe)(nil),               // 39: twill.dataplane.v1.Failsafe
+	(*LogSettings)(nil),            // 40: twill.dataplane.v1.LogSettings
+	(*NATOutgoing)(nil),            // 41: twill.dataplane.v1.NATOutgoing
+	(*Tunnel)(nil),                 // 42: twill.dataplane.v1.Tunnel
+	(*VXLANSettings)(nil),          // 43: twill.dataplane.v1.VXLANSettings
+	(*WireGuardSettings)(nil),      // 44: twill.dataplane.v1.WireGuardSettings
+	(*TableRange)(nil),             // 45: twill.dataplane.v1.TableRange
+	(*MTUSettings)(nil),            // 46: twill.dataplane.v1.MTUSettings
+	(*RouteSettings)(nil),          // 47: twill.dataplane.v1.RouteSettings
+}
 var file_dataplane_proto_depIdxs = []int32{
-	8,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
-	14, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet
-	16, // 2: twill.dataplane.v1.ToDriver.members:type_name -> twill.dataplane.v1.MembersChange
-	18, // 3: twill.dataplane.v1.ToDriver.policy:type_name -> twill.dataplane.v1.Policy
-	24, // 4: twill.dataplane.v1.ToDriver.endpoint:type_name -> twill.dataplane.v1.Endpoint
-	31, // 5: twill.dataplane.v1.ToDriver.route:type_name -> twill.dataplane.v1.Route
-	33, // 6: twill.dataplane.v1.ToDriver.tunnel_peer:type_name -> twill.dataplane.v1.TunnelPeer
-	34, // 7: twill.dataplane.v1.ToDriver.host:type_name -> twill.dataplane.v1.HostSettings
-	13, // 8: twill.dataplane.v1.ToDriver.removed:type_name -> twill.dataplane.v1.Key
-	10, // 9: twill.dataplane.v1.ToDriver.commit:type_name -> twill.dataplane.v1.Commit
-	9,  // 10: twill.dataplane.v1.FromDriver.welcome:type_name -> twill.dataplane.v1.Welcome
-	11, // 11: twill.dataplane.v1.FromDriver.committed:type_name -> twill.dataplane.v1.Committed
-	12, // 12: twill.dataplane.v1.FromDriver.changed:type_name -> twill.dataplane.v1.Outcome
-	12, // 13: twill.dataplane.v1.Committed.outcomes:type_name -> twill.dataplane.v1.Outcome
-	13, // 14: twill.dataplane.v1.Outcome.key:type_name -> twill.dataplane.v1.Key
-	17, // 15: twill.dataplane.v1.Key.policy:type_name -> twill.dataplane.v1.PolicyID
-	23, // 16: twill.dataplane.v1.Key.endpoint:type_name -> twill.dataplane.v1.EndpointID
-	32, // 17: twill.dataplane.v1.Key.tunnel_peer:type_name -> twill.dataplane.v1.PeerID
+	9,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
+	15, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet
+	17, // 2: twill.dataplane.v1.ToDriver.members:type_name -> twill.dataplane.v1.MembersChange
+	19, // 3: twill.dataplane.v1.ToDriver.policy:type_name -> twill.dataplane.v1.Policy
+	25, // 4: twill.dataplane.v1.ToDriver.endpoint:type_name -> twill.dataplane.v1.Endpoint
+	32, // 5: twill.dataplane.v1.ToDriver.route:type_name -> twill.dataplane.v1.Route
+	34, // 6: twill.dataplane.v1.ToDriver.tunnel_peer:type_name -> twill.dataplane.v1.TunnelPeer
+	35, // 7: twill.dataplane.v1.ToDriver.host:type_name -> twill.dataplane.v1.HostSettings
+	14, // 8: twill.dataplane.v1.ToDriver.removed:type_name -> twill.dataplane.v1.Key
+	11, // 9: twill.dataplane.v1.ToDriver.commit:type_name -> twill.dataplane.v1.Commit
+	10, // 10: twill.dataplane.v1.FromDriver.welcome:type_name -> twill.dataplane.v1.Welcome
+	12, // 11: twill.dataplane.v1.FromDriver.committed:type_name -> twill.dataplane.v1.Committed
+	13, // 12: twill.dataplane.v1.FromDriver.changed:type_name -> twill.dataplane.v1.Outcome
+	13, // 13: twill.dataplane.v1.Committed.outcomes:type_name -> twill.dataplane.v1.Outcome
+	14, // 14: twill.dataplane.v1.Outcome.key:type_name -> twill.dataplane.v1.Key
+	18, // 15: twill.dataplane.v1.Key.policy:type_name -> twill.dataplane.v1.PolicyID
+	24, // 16: twill.dataplane.v1.Key.endpoint:type_name -> twill.dataplane.v1.EndpointID
+	33, // 17: twill.dataplane.v1.Key.tunnel_peer:type_name -> twill.dataplane.v1.PeerID
 	2,  // 18: twill.dataplane.v1.IPSet.kind:type_name -> twill.dataplane.v1.IPSet.Kind
-	15, // 19: twill.dataplane.v1.IPSet.members:type_name -> twill.dataplane.v1.Member
-	15, // 20: twill.dataplane.v1.MembersChange.added:type_name -> twill.dataplane.v1.Member
-	15, // 21: twill.dataplane.v1.MembersChange.removed:type_name -> twill.dataplane.v1.Member
-	17, // 22: twill.dataplane.v1.Policy.id:type_name -> twill.dataplane.v1.PolicyID
-	19, // 23: twill.dataplane.v1.Policy.ingress:type_name -> twill.dataplane.v1.Rule
-	19, // 24: twill.dataplane.v1.Policy.egress:type_name -> twill.dataplane.v1.Rule
+	16, // 19: twill.dataplane.v1.IPSet.members:type_name -> twill.dataplane.v1.Member
+	16, // 20: twill.dataplane.v1.MembersChange.added:type_name -> twill.dataplane.v1.Member
+	16, // 21: twill.dataplane.v1.MembersChange.removed:type_name -> twill.dataplane.v1.Member
+	18, // 22: twill.dataplane.v1.Policy.id:type_name -> twill.dataplane.v1.PolicyID
+	20, // 23: twill.dataplane.v1.Policy.ingress:type_name -> twill.dataplane.v1.Rule
+	20, // 24: twill.dataplane.v1.Policy.egress:type_name -> twill.dataplane.v1.Rule
 	0,  // 25: twill.dataplane.v1.Rule.action:type_name -> twill.dataplane.v1.Action
-	20, // 26: twill.dataplane.v1.Rule.icmp:type_name -> twill.dataplane.v1.ICMP
-	20, // 27: twill.dataplane.v1.Rule.not_icmp:type_name -> twill.dataplane.v1.ICMP
-	21, // 28: twill.dataplane.v1.Rule.source:type_name -> twill.dataplane.v1.Peer
-	21, // 29: twill.dataplane.v1.Rule.destination:type_name -> twill.dataplane.v1.Peer
-	22, // 30: twill.dataplane.v1.Peer.ports:type_name -> twill.dataplane.v1.PortRange
-	22, // 31: twill.dataplane.v1.Peer.not_ports:type_name -> twill.dataplane.v1.PortRange
-	23, // 32: twill.dataplane.v1.Endpoint.id:type_name -> twill.dataplane.v1.EndpointID
-	25, // 33: twill.dataplane.v1.Endpoint.nats:type_name -> twill.dataplane.v1.NAT
-	26, // 34: twill.dataplane.v1.Endpoint.qos:type_name -> twill.dataplane.v1.QoS
-	29, // 35: twill.dataplane.v1.Endpoint.stages:type_name -> twill.dataplane.v1.Stages
-	17, // 36: twill.dataplane.v1.Endpoint.profiles:type_name -> twill.dataplane.v1.PolicyID
-	29, // 37: twill.dataplane.v1.Endpoint.staged:type_name -> twill.dataplane.v1.Stages
-	27, // 38: twill.dataplane.v1.QoS.in:type_name -> twill.dataplane.v1.Limits
-	27, // 39: twill.dataplane.v1.QoS.out:type_name -> twill.dataplane.v1.Limits
-	28, // 40: twill.dataplane.v1.QoS.bandwidth_in:type_name -> twill.dataplane.v1.Bandwidth
-	28, // 41: twill.dataplane.v1.QoS.bandwidth_out:type_name -> twill.dataplane.v1.Bandwidth
-	30, // 42: twill.dataplane.v1.Stages.untracked:type_name -> twill.dataplane.v1.Tier
-	30, // 43: twill.dataplane.v1.Stages.pre_dnat:type_name -> twill.dataplane.v1.Tier
-	30, // 44: twill.dataplane.v1.Stages.normal:type_name -> twill.dataplane.v1.Tier
-	30, // 45: twill.dataplane.v1.Stages.forward:type_name -> twill.dataplane.v1.Tier
+	21, // 26: twill.dataplane.v1.Rule.icmp:type_name -> twill.dataplane.v1.ICMP
+	21, // 27: twill.dataplane.v1.Rule.not_icmp:type_name -> twill.dataplane.v1.ICMP
+	22, // 28: twill.dataplane.v1.Rule.source:type_name -> twill.dataplane.v1.Peer
+	22, // 29: twill.dataplane.v1.Rule.destination:type_name -> twill.dataplane.v1.Peer
+	23, // 30: twill.dataplane.v1.Peer.ports:type_name -> twill.dataplane.v1.PortRange
+	23, // 31: twill.dataplane.v1.Peer.not_ports:type_name -> twill.dataplane.v1.PortRange
+	24, // 32: twill.dataplane.v1.Endpoint.id:type_name -> twill.dataplane.v1.EndpointID
+	26, // 33: twill.dataplane.v1.Endpoint.nats:type_name -> twill.dataplane.v1.NAT
+	27, // 34: twill.dataplane.v1.Endpoint.qos:type_name -> twill.dataplane.v1.QoS
+	30, // 35: twill.dataplane.v1.Endpoint.stages:type_name -> twill.dataplane.v1.Stages
+	18, // 36: twill.dataplane.v1.Endpoint.profiles:type_name -> twill.dataplane.v1.PolicyID
+	30, // 37: twill.dataplane.v1.Endpoint.staged:type_name -> twill.dataplane.v1.Stages
+	28, // 38: twill.dataplane.v1.QoS.in:type_name -> twill.dataplane.v1.Limits
+	28, // 39: twill.dataplane.v1.QoS.out:type_name -> twill.dataplane.v1.Limits
+	29, // 40: twill.dataplane.v1.QoS.bandwidth_in:type_name -> twill.dataplane.v1.Bandwidth
+	29, // 41: twill.dataplane.v1.QoS.bandwidth_out:type_name -> twill.dataplane.v1.Bandwidth
+	31, // 42: twill.dataplane.v1.Stages.untracked:type_name -> twill.dataplane.v1.Tier
+	31, // 43: twill.dataplane.v1.Stages.pre_dnat:type_name -> twill.dataplane.v1.Tier
+	31, // 44: twill.dataplane.v1.Stages.normal:type_name -> twill.dataplane.v1.Tier
+	31, // 45: twill.dataplane.v1.Stages.forward:type_name -> twill.dataplane.v1.Tier
 	0,  // 46: twill.dataplane.v1.Tier.default:type_name -> twill.dataplane.v1.Action
-	17, // 47: twill.dataplane.v1.Tier.ingress:type_name -> twill.dataplane.v1.PolicyID
-	17, // 48: twill.dataplane.v1.Tier.egress:type_name -> twill.dataplane.v1.PolicyID
+	18, // 47: twill.dataplane.v1.Tier.ingress:type_name -> twill.dataplane.v1.PolicyID
+	18, // 48: twill.dataplane.v1.Tier.egress:type_name -> twill.dataplane.v1.PolicyID
 	3,  // 49: twill.dataplane.v1.Route.kind:type_name -> twill.dataplane.v1.Route.Kind
 	4,  // 50: twill.dataplane.v1.Route.move:type_name -> twill.dataplane.v1.Route.Move
 	1,  // 51: twill.dataplane.v1.PeerID.kind:type_name -> twill.dataplane.v1.TunnelKind
 	1,  // 52: twill.dataplane.v1.TunnelPeer.kind:type_name -> twill.dataplane.v1.TunnelKind
 	5,  // 53: twill.dataplane.v1.HostSettings.endpoint_to_host:type_name -> twill.dataplane.v1.HostSettings.ToHost
-	37, // 54: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
-	37, // 55: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
-	38, // 56: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
-	39, // 57: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
-	40, // 58: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
-	41, // 59: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
-	42, // 60: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
-	44, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
-	45, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
-	36, // 63: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
-	35, // 64: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
-	22, // 65: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
-	37, // 66: twill.dataplane.v1.WireGuardSettings.in_clear:type_name -> twill.dataplane.v1.Failsafe
-	43, // 67: twill.dataplane.v1.WireGuardSettings.tables:type_name -> twill.dataplane.v1.TableRange
-	6,  // 68: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
-	7,  // 69: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
-	69, // [69:70] is the sub-list for method output_type
-	68, // [68:69] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	39, // 54: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
+	39, // 55: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
+	40, // 56: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
+	41, // 57: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
+	42, // 58: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
+	43, // 59: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
+	44, // 60: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
+	46, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
+	47, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
+	38, // 63: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
+	37, // 64: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
+	36, // 65: twill.dataplane.v1.HostSettings.services:type_name -> twill.dataplane.v1.ServicePrefixes
+	6,  // 66: twill.dataplane.v1.HostSettings.service_loops:type_name -> twill.dataplane.v1.HostSettings.ServiceLoops
+	23, // 67: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
+	39, // 68: twill.dataplane.v1.WireGuardSettings.in_clear:type_name -> twill.dataplane.v1.Failsafe
+	45, // 69: twill.dataplane.v1.WireGuardSettings.tables:type_name -> twill.dataplane.v1.TableRange
+	7,  // 70: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
+	8,  // 71: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
+	71, // [71:72] is the sub-list for method output_type
+	70, // [70:71] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -4081,8 +4221,8 @@ func file_dataplane_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   40,
+			NumEnums:      7,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

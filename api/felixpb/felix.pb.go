@@ -15,12 +15,11 @@
 package felixpb
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -271,6 +270,7 @@ type ToDataplane struct {
 	//	*ToDataplane_VtepRemove
 	//	*ToDataplane_WireguardEndpointUpdate
 	//	*ToDataplane_WireguardEndpointRemove
+	//	*ToDataplane_GlobalBgpConfigUpdate
 	//	*ToDataplane_Encapsulation
 	//	*ToDataplane_WireguardEndpointV6Update
 	//	*ToDataplane_WireguardEndpointV6Remove
@@ -530,6 +530,15 @@ func (x *ToDataplane) GetWireguardEndpointRemove() *WireguardEndpointRemove {
 	return nil
 }
 
+func (x *ToDataplane) GetGlobalBgpConfigUpdate() *GlobalBGPConfigUpdate {
+	if x != nil {
+		if x, ok := x.Payload.(*ToDataplane_GlobalBgpConfigUpdate); ok {
+			return x.GlobalBgpConfigUpdate
+		}
+	}
+	return nil
+}
+
 func (x *ToDataplane) GetEncapsulation() *Encapsulation {
 	if x != nil {
 		if x, ok := x.Payload.(*ToDataplane_Encapsulation); ok {
@@ -653,6 +662,10 @@ type ToDataplane_WireguardEndpointRemove struct {
 	WireguardEndpointRemove *WireguardEndpointRemove `protobuf:"bytes,28,opt,name=wireguard_endpoint_remove,json=wireguardEndpointRemove,proto3,oneof"`
 }
 
+type ToDataplane_GlobalBgpConfigUpdate struct {
+	GlobalBgpConfigUpdate *GlobalBGPConfigUpdate `protobuf:"bytes,29,opt,name=global_bgp_config_update,json=globalBgpConfigUpdate,proto3,oneof"`
+}
+
 type ToDataplane_Encapsulation struct {
 	Encapsulation *Encapsulation `protobuf:"bytes,30,opt,name=encapsulation,proto3,oneof"`
 }
@@ -710,6 +723,8 @@ func (*ToDataplane_VtepRemove) isToDataplane_Payload() {}
 func (*ToDataplane_WireguardEndpointUpdate) isToDataplane_Payload() {}
 
 func (*ToDataplane_WireguardEndpointRemove) isToDataplane_Payload() {}
+
+func (*ToDataplane_GlobalBgpConfigUpdate) isToDataplane_Payload() {}
 
 func (*ToDataplane_Encapsulation) isToDataplane_Payload() {}
 
@@ -3532,6 +3547,67 @@ func (x *IPAMPool) GetMasquerade() bool {
 	return false
 }
 
+// GlobalBGPConfigUpdate is of which prefixes addresses of services are advertised by BGP.
+type GlobalBGPConfigUpdate struct {
+	state                    protoimpl.MessageState `protogen:"open.v1"`
+	ServiceClusterCidrs      []string               `protobuf:"bytes,1,rep,name=service_cluster_cidrs,json=serviceClusterCidrs,proto3" json:"service_cluster_cidrs,omitempty"`
+	ServiceExternalCidrs     []string               `protobuf:"bytes,2,rep,name=service_external_cidrs,json=serviceExternalCidrs,proto3" json:"service_external_cidrs,omitempty"`
+	ServiceLoadbalancerCidrs []string               `protobuf:"bytes,3,rep,name=service_loadbalancer_cidrs,json=serviceLoadbalancerCidrs,proto3" json:"service_loadbalancer_cidrs,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
+}
+
+func (x *GlobalBGPConfigUpdate) Reset() {
+	*x = GlobalBGPConfigUpdate{}
+	mi := &file_felix_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GlobalBGPConfigUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GlobalBGPConfigUpdate) ProtoMessage() {}
+
+func (x *GlobalBGPConfigUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GlobalBGPConfigUpdate.ProtoReflect.Descriptor instead.
+func (*GlobalBGPConfigUpdate) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *GlobalBGPConfigUpdate) GetServiceClusterCidrs() []string {
+	if x != nil {
+		return x.ServiceClusterCidrs
+	}
+	return nil
+}
+
+func (x *GlobalBGPConfigUpdate) GetServiceExternalCidrs() []string {
+	if x != nil {
+		return x.ServiceExternalCidrs
+	}
+	return nil
+}
+
+func (x *GlobalBGPConfigUpdate) GetServiceLoadbalancerCidrs() []string {
+	if x != nil {
+		return x.ServiceLoadbalancerCidrs
+	}
+	return nil
+}
+
 type Encapsulation struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	IpipEnabled    bool                   `protobuf:"varint,1,opt,name=ipip_enabled,json=ipipEnabled,proto3" json:"ipip_enabled,omitempty"`
@@ -3544,7 +3620,7 @@ type Encapsulation struct {
 
 func (x *Encapsulation) Reset() {
 	*x = Encapsulation{}
-	mi := &file_felix_proto_msgTypes[44]
+	mi := &file_felix_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3632,7 @@ func (x *Encapsulation) String() string {
 func (*Encapsulation) ProtoMessage() {}
 
 func (x *Encapsulation) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[44]
+	mi := &file_felix_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3645,7 @@ func (x *Encapsulation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encapsulation.ProtoReflect.Descriptor instead.
 func (*Encapsulation) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{44}
+	return file_felix_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Encapsulation) GetIpipEnabled() bool {
@@ -3611,7 +3687,7 @@ type TunnelType struct {
 
 func (x *TunnelType) Reset() {
 	*x = TunnelType{}
-	mi := &file_felix_proto_msgTypes[45]
+	mi := &file_felix_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3699,7 @@ func (x *TunnelType) String() string {
 func (*TunnelType) ProtoMessage() {}
 
 func (x *TunnelType) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[45]
+	mi := &file_felix_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3712,7 @@ func (x *TunnelType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelType.ProtoReflect.Descriptor instead.
 func (*TunnelType) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{45}
+	return file_felix_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *TunnelType) GetIpip() bool {
@@ -3678,7 +3754,7 @@ type RouteUpdate struct {
 
 func (x *RouteUpdate) Reset() {
 	*x = RouteUpdate{}
-	mi := &file_felix_proto_msgTypes[46]
+	mi := &file_felix_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3690,7 +3766,7 @@ func (x *RouteUpdate) String() string {
 func (*RouteUpdate) ProtoMessage() {}
 
 func (x *RouteUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[46]
+	mi := &file_felix_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3703,7 +3779,7 @@ func (x *RouteUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteUpdate.ProtoReflect.Descriptor instead.
 func (*RouteUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{46}
+	return file_felix_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RouteUpdate) GetIpPoolType() IPPoolType {
@@ -3778,7 +3854,7 @@ type RouteRemove struct {
 
 func (x *RouteRemove) Reset() {
 	*x = RouteRemove{}
-	mi := &file_felix_proto_msgTypes[47]
+	mi := &file_felix_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3790,7 +3866,7 @@ func (x *RouteRemove) String() string {
 func (*RouteRemove) ProtoMessage() {}
 
 func (x *RouteRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[47]
+	mi := &file_felix_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3803,7 +3879,7 @@ func (x *RouteRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRemove.ProtoReflect.Descriptor instead.
 func (*RouteRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{47}
+	return file_felix_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RouteRemove) GetDst() string {
@@ -3828,7 +3904,7 @@ type VXLANTunnelEndpointUpdate struct {
 
 func (x *VXLANTunnelEndpointUpdate) Reset() {
 	*x = VXLANTunnelEndpointUpdate{}
-	mi := &file_felix_proto_msgTypes[48]
+	mi := &file_felix_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3916,7 @@ func (x *VXLANTunnelEndpointUpdate) String() string {
 func (*VXLANTunnelEndpointUpdate) ProtoMessage() {}
 
 func (x *VXLANTunnelEndpointUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[48]
+	mi := &file_felix_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +3929,7 @@ func (x *VXLANTunnelEndpointUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VXLANTunnelEndpointUpdate.ProtoReflect.Descriptor instead.
 func (*VXLANTunnelEndpointUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{48}
+	return file_felix_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *VXLANTunnelEndpointUpdate) GetNode() string {
@@ -3914,7 +3990,7 @@ type VXLANTunnelEndpointRemove struct {
 
 func (x *VXLANTunnelEndpointRemove) Reset() {
 	*x = VXLANTunnelEndpointRemove{}
-	mi := &file_felix_proto_msgTypes[49]
+	mi := &file_felix_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +4002,7 @@ func (x *VXLANTunnelEndpointRemove) String() string {
 func (*VXLANTunnelEndpointRemove) ProtoMessage() {}
 
 func (x *VXLANTunnelEndpointRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[49]
+	mi := &file_felix_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +4015,7 @@ func (x *VXLANTunnelEndpointRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VXLANTunnelEndpointRemove.ProtoReflect.Descriptor instead.
 func (*VXLANTunnelEndpointRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{49}
+	return file_felix_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *VXLANTunnelEndpointRemove) GetNode() string {
@@ -3960,7 +4036,7 @@ type WireguardEndpointUpdate struct {
 
 func (x *WireguardEndpointUpdate) Reset() {
 	*x = WireguardEndpointUpdate{}
-	mi := &file_felix_proto_msgTypes[50]
+	mi := &file_felix_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3972,7 +4048,7 @@ func (x *WireguardEndpointUpdate) String() string {
 func (*WireguardEndpointUpdate) ProtoMessage() {}
 
 func (x *WireguardEndpointUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[50]
+	mi := &file_felix_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3985,7 +4061,7 @@ func (x *WireguardEndpointUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointUpdate.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{50}
+	return file_felix_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WireguardEndpointUpdate) GetHostname() string {
@@ -4018,7 +4094,7 @@ type WireguardEndpointRemove struct {
 
 func (x *WireguardEndpointRemove) Reset() {
 	*x = WireguardEndpointRemove{}
-	mi := &file_felix_proto_msgTypes[51]
+	mi := &file_felix_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4030,7 +4106,7 @@ func (x *WireguardEndpointRemove) String() string {
 func (*WireguardEndpointRemove) ProtoMessage() {}
 
 func (x *WireguardEndpointRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[51]
+	mi := &file_felix_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4043,7 +4119,7 @@ func (x *WireguardEndpointRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointRemove.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{51}
+	return file_felix_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WireguardEndpointRemove) GetHostname() string {
@@ -4064,7 +4140,7 @@ type WireguardEndpointV6Update struct {
 
 func (x *WireguardEndpointV6Update) Reset() {
 	*x = WireguardEndpointV6Update{}
-	mi := &file_felix_proto_msgTypes[52]
+	mi := &file_felix_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4076,7 +4152,7 @@ func (x *WireguardEndpointV6Update) String() string {
 func (*WireguardEndpointV6Update) ProtoMessage() {}
 
 func (x *WireguardEndpointV6Update) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[52]
+	mi := &file_felix_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4165,7 @@ func (x *WireguardEndpointV6Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointV6Update.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointV6Update) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{52}
+	return file_felix_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *WireguardEndpointV6Update) GetHostname() string {
@@ -4122,7 +4198,7 @@ type WireguardEndpointV6Remove struct {
 
 func (x *WireguardEndpointV6Remove) Reset() {
 	*x = WireguardEndpointV6Remove{}
-	mi := &file_felix_proto_msgTypes[53]
+	mi := &file_felix_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4210,7 @@ func (x *WireguardEndpointV6Remove) String() string {
 func (*WireguardEndpointV6Remove) ProtoMessage() {}
 
 func (x *WireguardEndpointV6Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[53]
+	mi := &file_felix_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4223,7 @@ func (x *WireguardEndpointV6Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointV6Remove.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointV6Remove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{53}
+	return file_felix_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *WireguardEndpointV6Remove) GetHostname() string {
@@ -4161,7 +4237,7 @@ var File_felix_proto protoreflect.FileDescriptor
 
 const file_felix_proto_rawDesc = "" +
 	"\n" +
-	"\vfelix.proto\x12\x05felix\"\xdc\x0f\n" +
+	"\vfelix.proto\x12\x05felix\"\xb5\x10\n" +
 	"\vToDataplane\x12'\n" +
 	"\x0fsequence_number\x18\x0f \x01(\x04R\x0esequenceNumber\x12(\n" +
 	"\ain_sync\x18\x01 \x01(\v2\r.felix.InSyncH\x00R\x06inSync\x127\n" +
@@ -4189,7 +4265,8 @@ const file_felix_proto_rawDesc = "" +
 	"\vvtep_remove\x18\x1a \x01(\v2 .felix.VXLANTunnelEndpointRemoveH\x00R\n" +
 	"vtepRemove\x12\\\n" +
 	"\x19wireguard_endpoint_update\x18\x1b \x01(\v2\x1e.felix.WireguardEndpointUpdateH\x00R\x17wireguardEndpointUpdate\x12\\\n" +
-	"\x19wireguard_endpoint_remove\x18\x1c \x01(\v2\x1e.felix.WireguardEndpointRemoveH\x00R\x17wireguardEndpointRemove\x12<\n" +
+	"\x19wireguard_endpoint_remove\x18\x1c \x01(\v2\x1e.felix.WireguardEndpointRemoveH\x00R\x17wireguardEndpointRemove\x12W\n" +
+	"\x18global_bgp_config_update\x18\x1d \x01(\v2\x1c.felix.GlobalBGPConfigUpdateH\x00R\x15globalBgpConfigUpdate\x12<\n" +
 	"\rencapsulation\x18\x1e \x01(\v2\x14.felix.EncapsulationH\x00R\rencapsulation\x12c\n" +
 	"\x1cwireguard_endpoint_v6_update\x18! \x01(\v2 .felix.WireguardEndpointV6UpdateH\x00R\x19wireguardEndpointV6Update\x12c\n" +
 	"\x1cwireguard_endpoint_v6_remove\x18\" \x01(\v2 .felix.WireguardEndpointV6RemoveH\x00R\x19wireguardEndpointV6RemoveB\t\n" +
@@ -4399,7 +4476,11 @@ const file_felix_proto_rawDesc = "" +
 	"\x04cidr\x18\x01 \x01(\tR\x04cidr\x12\x1e\n" +
 	"\n" +
 	"masquerade\x18\x02 \x01(\bR\n" +
-	"masquerade\"\xab\x01\n" +
+	"masquerade\"\xbf\x01\n" +
+	"\x15GlobalBGPConfigUpdate\x122\n" +
+	"\x15service_cluster_cidrs\x18\x01 \x03(\tR\x13serviceClusterCidrs\x124\n" +
+	"\x16service_external_cidrs\x18\x02 \x03(\tR\x14serviceExternalCidrs\x12<\n" +
+	"\x1aservice_loadbalancer_cidrs\x18\x03 \x03(\tR\x18serviceLoadbalancerCidrs\"\xab\x01\n" +
 	"\rEncapsulation\x12!\n" +
 	"\fipip_enabled\x18\x01 \x01(\bR\vipipEnabled\x12#\n" +
 	"\rvxlan_enabled\x18\x02 \x01(\bR\fvxlanEnabled\x12(\n" +
@@ -4481,72 +4562,70 @@ func file_felix_proto_rawDescGZIP() []byte {
 	return file_felix_proto_rawDescData
 }
 
-var (
-	file_felix_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-	file_felix_proto_msgTypes  = make([]protoimpl.MessageInfo, 55)
-	file_felix_proto_goTypes   = []any{
-		IPVersion(0),                         // 0: felix.IPVersion
-		RouteType(0),                         // 1: felix.RouteType
-		IPPoolType(0),                        // 2: felix.IPPoolType
-		IPSetUpdate_IPSetType(0),             // 3: felix.IPSetUpdate.IPSetType
-		(*ToDataplane)(nil),                  // 4: felix.ToDataplane
-		(*FromDataplane)(nil),                // 5: felix.FromDataplane
-		(*ConfigUpdate)(nil),                 // 6: felix.ConfigUpdate
-		(*InSync)(nil),                       // 7: felix.InSync
-		(*IPSetUpdate)(nil),                  // 8: felix.IPSetUpdate
-		(*IPSetDeltaUpdate)(nil),             // 9: felix.IPSetDeltaUpdate
-		(*IPSetRemove)(nil),                  // 10: felix.IPSetRemove
-		(*ActiveProfileUpdate)(nil),          // 11: felix.ActiveProfileUpdate
-		(*ActiveProfileRemove)(nil),          // 12: felix.ActiveProfileRemove
-		(*ProfileID)(nil),                    // 13: felix.ProfileID
-		(*Profile)(nil),                      // 14: felix.Profile
-		(*ActivePolicyUpdate)(nil),           // 15: felix.ActivePolicyUpdate
-		(*ActivePolicyRemove)(nil),           // 16: felix.ActivePolicyRemove
-		(*PolicyID)(nil),                     // 17: felix.PolicyID
-		(*Policy)(nil),                       // 18: felix.Policy
-		(*Rule)(nil),                         // 19: felix.Rule
-		(*IcmpTypeAndCode)(nil),              // 20: felix.IcmpTypeAndCode
-		(*Protocol)(nil),                     // 21: felix.Protocol
-		(*PortRange)(nil),                    // 22: felix.PortRange
-		(*WorkloadEndpointID)(nil),           // 23: felix.WorkloadEndpointID
-		(*WorkloadEndpointUpdate)(nil),       // 24: felix.WorkloadEndpointUpdate
-		(*WorkloadEndpoint)(nil),             // 25: felix.WorkloadEndpoint
-		(*QoSControls)(nil),                  // 26: felix.QoSControls
-		(*QoSPolicy)(nil),                    // 27: felix.QoSPolicy
-		(*WorkloadEndpointRemove)(nil),       // 28: felix.WorkloadEndpointRemove
-		(*HostEndpointID)(nil),               // 29: felix.HostEndpointID
-		(*HostEndpointUpdate)(nil),           // 30: felix.HostEndpointUpdate
-		(*HostEndpoint)(nil),                 // 31: felix.HostEndpoint
-		(*HostEndpointRemove)(nil),           // 32: felix.HostEndpointRemove
-		(*TierInfo)(nil),                     // 33: felix.TierInfo
-		(*NatInfo)(nil),                      // 34: felix.NatInfo
-		(*ProcessStatusUpdate)(nil),          // 35: felix.ProcessStatusUpdate
-		(*EndpointStatus)(nil),               // 36: felix.EndpointStatus
-		(*HostEndpointStatusUpdate)(nil),     // 37: felix.HostEndpointStatusUpdate
-		(*HostEndpointStatusRemove)(nil),     // 38: felix.HostEndpointStatusRemove
-		(*WorkloadEndpointStatusUpdate)(nil), // 39: felix.WorkloadEndpointStatusUpdate
-		(*WorkloadEndpointStatusRemove)(nil), // 40: felix.WorkloadEndpointStatusRemove
-		(*WireguardStatusUpdate)(nil),        // 41: felix.WireguardStatusUpdate
-		(*DataplaneInSync)(nil),              // 42: felix.DataplaneInSync
-		(*HostMetadataUpdate)(nil),           // 43: felix.HostMetadataUpdate
-		(*HostMetadataRemove)(nil),           // 44: felix.HostMetadataRemove
-		(*IPAMPoolUpdate)(nil),               // 45: felix.IPAMPoolUpdate
-		(*IPAMPoolRemove)(nil),               // 46: felix.IPAMPoolRemove
-		(*IPAMPool)(nil),                     // 47: felix.IPAMPool
-		(*Encapsulation)(nil),                // 48: felix.Encapsulation
-		(*TunnelType)(nil),                   // 49: felix.TunnelType
-		(*RouteUpdate)(nil),                  // 50: felix.RouteUpdate
-		(*RouteRemove)(nil),                  // 51: felix.RouteRemove
-		(*VXLANTunnelEndpointUpdate)(nil),    // 52: felix.VXLANTunnelEndpointUpdate
-		(*VXLANTunnelEndpointRemove)(nil),    // 53: felix.VXLANTunnelEndpointRemove
-		(*WireguardEndpointUpdate)(nil),      // 54: felix.WireguardEndpointUpdate
-		(*WireguardEndpointRemove)(nil),      // 55: felix.WireguardEndpointRemove
-		(*WireguardEndpointV6Update)(nil),    // 56: felix.WireguardEndpointV6Update
-		(*WireguardEndpointV6Remove)(nil),    // 57: felix.WireguardEndpointV6Remove
-		nil,                                  // 58: felix.ConfigUpdate.ConfigEntry
-	}
-)
-
+var file_felix_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_felix_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_felix_proto_goTypes = []any{
+	(IPVersion)(0),                       // 0: felix.IPVersion
+	(RouteType)(0),                       // 1: felix.RouteType
+	(IPPoolType)(0),                      // 2: felix.IPPoolType
+	(IPSetUpdate_IPSetType)(0),           // 3: felix.IPSetUpdate.IPSetType
+	(*ToDataplane)(nil),                  // 4: felix.ToDataplane
+	(*FromDataplane)(nil),                // 5: felix.FromDataplane
+	(*ConfigUpdate)(nil),                 // 6: felix.ConfigUpdate
+	(*InSync)(nil),                       // 7: felix.InSync
+	(*IPSetUpdate)(nil),                  // 8: felix.IPSetUpdate
+	(*IPSetDeltaUpdate)(nil),             // 9: felix.IPSetDeltaUpdate
+	(*IPSetRemove)(nil),                  // 10: felix.IPSetRemove
+	(*ActiveProfileUpdate)(nil),          // 11: felix.ActiveProfileUpdate
+	(*ActiveProfileRemove)(nil),          // 12: felix.ActiveProfileRemove
+	(*ProfileID)(nil),                    // 13: felix.ProfileID
+	(*Profile)(nil),                      // 14: felix.Profile
+	(*ActivePolicyUpdate)(nil),           // 15: felix.ActivePolicyUpdate
+	(*ActivePolicyRemove)(nil),           // 16: felix.ActivePolicyRemove
+	(*PolicyID)(nil),                     // 17: felix.PolicyID
+	(*Policy)(nil),                       // 18: felix.Policy
+	(*Rule)(nil),                         // 19: felix.Rule
+	(*IcmpTypeAndCode)(nil),              // 20: felix.IcmpTypeAndCode
+	(*Protocol)(nil),                     // 21: felix.Protocol
+	(*PortRange)(nil),                    // 22: felix.PortRange
+	(*WorkloadEndpointID)(nil),           // 23: felix.WorkloadEndpointID
+	(*WorkloadEndpointUpdate)(nil),       // 24: felix.WorkloadEndpointUpdate
+	(*WorkloadEndpoint)(nil),             // 25: felix.WorkloadEndpoint
+	(*QoSControls)(nil),                  // 26: felix.QoSControls
+	(*QoSPolicy)(nil),                    // 27: felix.QoSPolicy
+	(*WorkloadEndpointRemove)(nil),       // 28: felix.WorkloadEndpointRemove
+	(*HostEndpointID)(nil),               // 29: felix.HostEndpointID
+	(*HostEndpointUpdate)(nil),           // 30: felix.HostEndpointUpdate
+	(*HostEndpoint)(nil),                 // 31: felix.HostEndpoint
+	(*HostEndpointRemove)(nil),           // 32: felix.HostEndpointRemove
+	(*TierInfo)(nil),                     // 33: felix.TierInfo
+	(*NatInfo)(nil),                      // 34: felix.NatInfo
+	(*ProcessStatusUpdate)(nil),          // 35: felix.ProcessStatusUpdate
+	(*EndpointStatus)(nil),               // 36: felix.EndpointStatus
+	(*HostEndpointStatusUpdate)(nil),     // 37: felix.HostEndpointStatusUpdate
+	(*HostEndpointStatusRemove)(nil),     // 38: felix.HostEndpointStatusRemove
+	(*WorkloadEndpointStatusUpdate)(nil), // 39: felix.WorkloadEndpointStatusUpdate
+	(*WorkloadEndpointStatusRemove)(nil), // 40: felix.WorkloadEndpointStatusRemove
+	(*WireguardStatusUpdate)(nil),        // 41: felix.WireguardStatusUpdate
+	(*DataplaneInSync)(nil),              // 42: felix.DataplaneInSync
+	(*HostMetadataUpdate)(nil),           // 43: felix.HostMetadataUpdate
+	(*HostMetadataRemove)(nil),           // 44: felix.HostMetadataRemove
+	(*IPAMPoolUpdate)(nil),               // 45: felix.IPAMPoolUpdate
+	(*IPAMPoolRemove)(nil),               // 46: felix.IPAMPoolRemove
+	(*IPAMPool)(nil),                     // 47: felix.IPAMPool
+	(*GlobalBGPConfigUpdate)(nil),        // 48: felix.GlobalBGPConfigUpdate
+	(*Encapsulation)(nil),                // 49: felix.Encapsulation
+	(*TunnelType)(nil),                   // 50: felix.TunnelType
+	(*RouteUpdate)(nil),                  // 51: felix.RouteUpdate
+	(*RouteRemove)(nil),                  // 52: felix.RouteRemove
+	(*VXLANTunnelEndpointUpdate)(nil),    // 53: felix.VXLANTunnelEndpointUpdate
+	(*VXLANTunnelEndpointRemove)(nil),    // 54: felix.VXLANTunnelEndpointRemove
+	(*WireguardEndpointUpdate)(nil),      // 55: felix.WireguardEndpointUpdate
+	(*WireguardEndpointRemove)(nil),      // 56: felix.WireguardEndpointRemove
+	(*WireguardEndpointV6Update)(nil),    // 57: felix.WireguardEndpointV6Update
+	(*WireguardEndpointV6Remove)(nil),    // 58: felix.WireguardEndpointV6Remove
+	nil,                                  // 59: felix.ConfigUpdate.ConfigEntry
+}
 var file_felix_proto_depIdxs = []int32{
 	7,  // 0: felix.ToDataplane.in_sync:type_name -> felix.InSync
 	8,  // 1: felix.ToDataplane.ipset_update:type_name -> felix.IPSetUpdate
@@ -4565,77 +4644,78 @@ var file_felix_proto_depIdxs = []int32{
 	45, // 14: felix.ToDataplane.ipam_pool_update:type_name -> felix.IPAMPoolUpdate
 	46, // 15: felix.ToDataplane.ipam_pool_remove:type_name -> felix.IPAMPoolRemove
 	44, // 16: felix.ToDataplane.host_metadata_remove:type_name -> felix.HostMetadataRemove
-	50, // 17: felix.ToDataplane.route_update:type_name -> felix.RouteUpdate
-	51, // 18: felix.ToDataplane.route_remove:type_name -> felix.RouteRemove
-	52, // 19: felix.ToDataplane.vtep_update:type_name -> felix.VXLANTunnelEndpointUpdate
-	53, // 20: felix.ToDataplane.vtep_remove:type_name -> felix.VXLANTunnelEndpointRemove
-	54, // 21: felix.ToDataplane.wireguard_endpoint_update:type_name -> felix.WireguardEndpointUpdate
-	55, // 22: felix.ToDataplane.wireguard_endpoint_remove:type_name -> felix.WireguardEndpointRemove
-	48, // 23: felix.ToDataplane.encapsulation:type_name -> felix.Encapsulation
-	56, // 24: felix.ToDataplane.wireguard_endpoint_v6_update:type_name -> felix.WireguardEndpointV6Update
-	57, // 25: felix.ToDataplane.wireguard_endpoint_v6_remove:type_name -> felix.WireguardEndpointV6Remove
-	35, // 26: felix.FromDataplane.process_status_update:type_name -> felix.ProcessStatusUpdate
-	37, // 27: felix.FromDataplane.host_endpoint_status_update:type_name -> felix.HostEndpointStatusUpdate
-	38, // 28: felix.FromDataplane.host_endpoint_status_remove:type_name -> felix.HostEndpointStatusRemove
-	39, // 29: felix.FromDataplane.workload_endpoint_status_update:type_name -> felix.WorkloadEndpointStatusUpdate
-	40, // 30: felix.FromDataplane.workload_endpoint_status_remove:type_name -> felix.WorkloadEndpointStatusRemove
-	41, // 31: felix.FromDataplane.wireguard_status_update:type_name -> felix.WireguardStatusUpdate
-	42, // 32: felix.FromDataplane.dataplane_in_sync:type_name -> felix.DataplaneInSync
-	58, // 33: felix.ConfigUpdate.config:type_name -> felix.ConfigUpdate.ConfigEntry
-	3,  // 34: felix.IPSetUpdate.type:type_name -> felix.IPSetUpdate.IPSetType
-	13, // 35: felix.ActiveProfileUpdate.id:type_name -> felix.ProfileID
-	14, // 36: felix.ActiveProfileUpdate.profile:type_name -> felix.Profile
-	13, // 37: felix.ActiveProfileRemove.id:type_name -> felix.ProfileID
-	19, // 38: felix.Profile.inbound_rules:type_name -> felix.Rule
-	19, // 39: felix.Profile.outbound_rules:type_name -> felix.Rule
-	17, // 40: felix.ActivePolicyUpdate.id:type_name -> felix.PolicyID
-	18, // 41: felix.ActivePolicyUpdate.policy:type_name -> felix.Policy
-	17, // 42: felix.ActivePolicyRemove.id:type_name -> felix.PolicyID
-	19, // 43: felix.Policy.inbound_rules:type_name -> felix.Rule
-	19, // 44: felix.Policy.outbound_rules:type_name -> felix.Rule
-	0,  // 45: felix.Rule.ip_version:type_name -> felix.IPVersion
-	21, // 46: felix.Rule.protocol:type_name -> felix.Protocol
-	22, // 47: felix.Rule.src_ports:type_name -> felix.PortRange
-	22, // 48: felix.Rule.dst_ports:type_name -> felix.PortRange
-	20, // 49: felix.Rule.icmp_type_code:type_name -> felix.IcmpTypeAndCode
-	21, // 50: felix.Rule.not_protocol:type_name -> felix.Protocol
-	22, // 51: felix.Rule.not_src_ports:type_name -> felix.PortRange
-	22, // 52: felix.Rule.not_dst_ports:type_name -> felix.PortRange
-	20, // 53: felix.Rule.not_icmp_type_code:type_name -> felix.IcmpTypeAndCode
-	23, // 54: felix.WorkloadEndpointUpdate.id:type_name -> felix.WorkloadEndpointID
-	25, // 55: felix.WorkloadEndpointUpdate.endpoint:type_name -> felix.WorkloadEndpoint
-	33, // 56: felix.WorkloadEndpoint.tiers:type_name -> felix.TierInfo
-	34, // 57: felix.WorkloadEndpoint.ipv4_nat:type_name -> felix.NatInfo
-	34, // 58: felix.WorkloadEndpoint.ipv6_nat:type_name -> felix.NatInfo
-	26, // 59: felix.WorkloadEndpoint.qos_controls:type_name -> felix.QoSControls
-	27, // 60: felix.WorkloadEndpoint.qos_policies:type_name -> felix.QoSPolicy
-	23, // 61: felix.WorkloadEndpointRemove.id:type_name -> felix.WorkloadEndpointID
-	29, // 62: felix.HostEndpointUpdate.id:type_name -> felix.HostEndpointID
-	31, // 63: felix.HostEndpointUpdate.endpoint:type_name -> felix.HostEndpoint
-	33, // 64: felix.HostEndpoint.tiers:type_name -> felix.TierInfo
-	33, // 65: felix.HostEndpoint.untracked_tiers:type_name -> felix.TierInfo
-	33, // 66: felix.HostEndpoint.pre_dnat_tiers:type_name -> felix.TierInfo
-	33, // 67: felix.HostEndpoint.forward_tiers:type_name -> felix.TierInfo
-	27, // 68: felix.HostEndpoint.qos_policies:type_name -> felix.QoSPolicy
-	29, // 69: felix.HostEndpointRemove.id:type_name -> felix.HostEndpointID
-	17, // 70: felix.TierInfo.ingress_policies:type_name -> felix.PolicyID
-	17, // 71: felix.TierInfo.egress_policies:type_name -> felix.PolicyID
-	29, // 72: felix.HostEndpointStatusUpdate.id:type_name -> felix.HostEndpointID
-	36, // 73: felix.HostEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
-	29, // 74: felix.HostEndpointStatusRemove.id:type_name -> felix.HostEndpointID
-	23, // 75: felix.WorkloadEndpointStatusUpdate.id:type_name -> felix.WorkloadEndpointID
-	36, // 76: felix.WorkloadEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
-	23, // 77: felix.WorkloadEndpointStatusRemove.id:type_name -> felix.WorkloadEndpointID
-	0,  // 78: felix.WireguardStatusUpdate.ip_version:type_name -> felix.IPVersion
-	47, // 79: felix.IPAMPoolUpdate.pool:type_name -> felix.IPAMPool
-	2,  // 80: felix.RouteUpdate.ip_pool_type:type_name -> felix.IPPoolType
-	49, // 81: felix.RouteUpdate.tunnel_type:type_name -> felix.TunnelType
-	1,  // 82: felix.RouteUpdate.types:type_name -> felix.RouteType
-	83, // [83:83] is the sub-list for method output_type
-	83, // [83:83] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	51, // 17: felix.ToDataplane.route_update:type_name -> felix.RouteUpdate
+	52, // 18: felix.ToDataplane.route_remove:type_name -> felix.RouteRemove
+	53, // 19: felix.ToDataplane.vtep_update:type_name -> felix.VXLANTunnelEndpointUpdate
+	54, // 20: felix.ToDataplane.vtep_remove:type_name -> felix.VXLANTunnelEndpointRemove
+	55, // 21: felix.ToDataplane.wireguard_endpoint_update:type_name -> felix.WireguardEndpointUpdate
+	56, // 22: felix.ToDataplane.wireguard_endpoint_remove:type_name -> felix.WireguardEndpointRemove
+	48, // 23: felix.ToDataplane.global_bgp_config_update:type_name -> felix.GlobalBGPConfigUpdate
+	49, // 24: felix.ToDataplane.encapsulation:type_name -> felix.Encapsulation
+	57, // 25: felix.ToDataplane.wireguard_endpoint_v6_update:type_name -> felix.WireguardEndpointV6Update
+	58, // 26: felix.ToDataplane.wireguard_endpoint_v6_remove:type_name -> felix.WireguardEndpointV6Remove
+	35, // 27: felix.FromDataplane.process_status_update:type_name -> felix.ProcessStatusUpdate
+	37, // 28: felix.FromDataplane.host_endpoint_status_update:type_name -> felix.HostEndpointStatusUpdate
+	38, // 29: felix.FromDataplane.host_endpoint_status_remove:type_name -> felix.HostEndpointStatusRemove
+	39, // 30: felix.FromDataplane.workload_endpoint_status_update:type_name -> felix.WorkloadEndpointStatusUpdate
+	40, // 31: felix.FromDataplane.workload_endpoint_status_remove:type_name -> felix.WorkloadEndpointStatusRemove
+	41, // 32: felix.FromDataplane.wireguard_status_update:type_name -> felix.WireguardStatusUpdate
+	42, // 33: felix.FromDataplane.dataplane_in_sync:type_name -> felix.DataplaneInSync
+	59, // 34: felix.ConfigUpdate.config:type_name -> felix.ConfigUpdate.ConfigEntry
+	3,  // 35: felix.IPSetUpdate.type:type_name -> felix.IPSetUpdate.IPSetType
+	13, // 36: felix.ActiveProfileUpdate.id:type_name -> felix.ProfileID
+	14, // 37: felix.ActiveProfileUpdate.profile:type_name -> felix.Profile
+	13, // 38: felix.ActiveProfileRemove.id:type_name -> felix.ProfileID
+	19, // 39: felix.Profile.inbound_rules:type_name -> felix.Rule
+	19, // 40: felix.Profile.outbound_rules:type_name -> felix.Rule
+	17, // 41: felix.ActivePolicyUpdate.id:type_name -> felix.PolicyID
+	18, // 42: felix.ActivePolicyUpdate.policy:type_name -> felix.Policy
+	17, // 43: felix.ActivePolicyRemove.id:type_name -> felix.PolicyID
+	19, // 44: felix.Policy.inbound_rules:type_name -> felix.Rule
+	19, // 45: felix.Policy.outbound_rules:type_name -> felix.Rule
+	0,  // 46: felix.Rule.ip_version:type_name -> felix.IPVersion
+	21, // 47: felix.Rule.protocol:type_name -> felix.Protocol
+	22, // 48: felix.Rule.src_ports:type_name -> felix.PortRange
+	22, // 49: felix.Rule.dst_ports:type_name -> felix.PortRange
+	20, // 50: felix.Rule.icmp_type_code:type_name -> felix.IcmpTypeAndCode
+	21, // 51: felix.Rule.not_protocol:type_name -> felix.Protocol
+	22, // 52: felix.Rule.not_src_ports:type_name -> felix.PortRange
+	22, // 53: felix.Rule.not_dst_ports:type_name -> felix.PortRange
+	20, // 54: felix.Rule.not_icmp_type_code:type_name -> felix.IcmpTypeAndCode
+	23, // 55: felix.WorkloadEndpointUpdate.id:type_name -> felix.WorkloadEndpointID
+	25, // 56: felix.WorkloadEndpointUpdate.endpoint:type_name -> felix.WorkloadEndpoint
+	33, // 57: felix.WorkloadEndpoint.tiers:type_name -> felix.TierInfo
+	34, // 58: felix.WorkloadEndpoint.ipv4_nat:type_name -> felix.NatInfo
+	34, // 59: felix.WorkloadEndpoint.ipv6_nat:type_name -> felix.NatInfo
+	26, // 60: felix.WorkloadEndpoint.qos_controls:type_name -> felix.QoSControls
+	27, // 61: felix.WorkloadEndpoint.qos_policies:type_name -> felix.QoSPolicy
+	23, // 62: felix.WorkloadEndpointRemove.id:type_name -> felix.WorkloadEndpointID
+	29, // 63: felix.HostEndpointUpdate.id:type_name -> felix.HostEndpointID
+	31, // 64: felix.HostEndpointUpdate.endpoint:type_name -> felix.HostEndpoint
+	33, // 65: felix.HostEndpoint.tiers:type_name -> felix.TierInfo
+	33, // 66: felix.HostEndpoint.untracked_tiers:type_name -> felix.TierInfo
+	33, // 67: felix.HostEndpoint.pre_dnat_tiers:type_name -> felix.TierInfo
+	33, // 68: felix.HostEndpoint.forward_tiers:type_name -> felix.TierInfo
+	27, // 69: felix.HostEndpoint.qos_policies:type_name -> felix.QoSPolicy
+	29, // 70: felix.HostEndpointRemove.id:type_name -> felix.HostEndpointID
+	17, // 71: felix.TierInfo.ingress_policies:type_name -> felix.PolicyID
+	17, // 72: felix.TierInfo.egress_policies:type_name -> felix.PolicyID
+	29, // 73: felix.HostEndpointStatusUpdate.id:type_name -> felix.HostEndpointID
+	36, // 74: felix.HostEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
+	29, // 75: felix.HostEndpointStatusRemove.id:type_name -> felix.HostEndpointID
+	23, // 76: felix.WorkloadEndpointStatusUpdate.id:type_name -> felix.WorkloadEndpointID
+	36, // 77: felix.WorkloadEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
+	23, // 78: felix.WorkloadEndpointStatusRemove.id:type_name -> felix.WorkloadEndpointID
+	0,  // 79: felix.WireguardStatusUpdate.ip_version:type_name -> felix.IPVersion
+	47, // 80: felix.IPAMPoolUpdate.pool:type_name -> felix.IPAMPool
+	2,  // 81: felix.RouteUpdate.ip_pool_type:type_name -> felix.IPPoolType
+	50, // 82: felix.RouteUpdate.tunnel_type:type_name -> felix.TunnelType
+	1,  // 83: felix.RouteUpdate.types:type_name -> felix.RouteType
+	84, // [84:84] is the sub-list for method output_type
+	84, // [84:84] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_felix_proto_init() }
@@ -4667,6 +4747,7 @@ func file_felix_proto_init() {
 		(*ToDataplane_VtepRemove)(nil),
 		(*ToDataplane_WireguardEndpointUpdate)(nil),
 		(*ToDataplane_WireguardEndpointRemove)(nil),
+		(*ToDataplane_GlobalBgpConfigUpdate)(nil),
 		(*ToDataplane_Encapsulation)(nil),
 		(*ToDataplane_WireguardEndpointV6Update)(nil),
 		(*ToDataplane_WireguardEndpointV6Remove)(nil),
@@ -4696,7 +4777,7 @@ func file_felix_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_felix_proto_rawDesc), len(file_felix_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -50,7 +50,7 @@ const handBase = `
 `
 
 var handPlurals = map[string]string{
-	"FelixConfiguration": "felixconfigurations", "KubernetesEndpointSlice": "kubernetesendpointslices",
+	"FelixConfiguration": "felixconfigurations", "BGPConfiguration": "bgpconfigurations", "KubernetesEndpointSlice": "kubernetesendpointslices",
 	"Node": "nodes", "Profile": "profiles", "NetworkSet": "networksets", "HostEndpoint": "hostendpoints", "WorkloadEndpoint": "workloadendpoints", "GlobalNetworkSet": "globalnetworksets", "GlobalNetworkPolicy": "globalnetworkpolicies",
 }
 
@@ -118,7 +118,7 @@ func handNumber(t *testing.T, s string) uint16 {
 
 func TestHandCases(t *testing.T) {
 	n := newNode(t)
-	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, serviceCases, uplinkCases} {
+	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, loopCases, serviceCases, uplinkCases} {
 		for _, c := range cases {
 			if !t.Run(c.name, func(t *testing.T) { c.judge(t, n) }) {
 				t.Logf("expected because: %s", c.source)

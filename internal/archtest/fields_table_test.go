@@ -46,6 +46,7 @@ var proofs = []proof{
 	{"nft.TestTheSettingChangesWhoMayChangeTheTable, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "nftablesTableOwnerEnabled"},
 	{"nft.TestSettingsLetPassWhatIsElseDropped, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads disableConntrackInvalidCheck"},
 	{"calc.TestWhoHasAFloatingAddress", "FelixConfigurationSpec", "floatingIPs"},
+	{"nft.TestNothingIsForwardedToAServiceThatIsNotThere, iptables.TestNothingIsForwardedToAServiceThatIsNotThere, agreetest.TestHandCases, calc.TestEachSettingReachesTheIntent, testdata/script/service_loops.txt", "FelixConfigurationSpec", "serviceLoopPrevention"},
 	{"nft.TestRequestsForMetadataArriveAtTheServer, calc.TestEachSettingReachesTheIntent, testdata/script/metadata.txt", "FelixConfigurationSpec", "metadataAddr metadataPort"},
 	{"tunnel.TestSettingsSayWhatADeviceIs, calc.TestEachSettingReachesTheIntent, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanVNI vxlanMTU vxlanMTUV6"},
 	{"tunnel.TestSettingsSayWhatADeviceIs, nft.TestEncapsulatedPacketsAreThoseToThePortOfTheSettings, agreetest.TestHandCases, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanPort"},

@@ -58,9 +58,10 @@ type Graph struct {
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
 	frozen   bool
-	cluster  Cluster                   // without what maps in here count
-	pools    map[string]pool           // by key
-	nodes    map[string][]netip.Prefix // by key
+	cluster  Cluster                           // without what maps in here count
+	pools    map[string]pool                   // by key
+	nodes    map[string][]netip.Prefix         // by key
+	ranges   map[string]intent.ServicePrefixes // of BGPConfigurations that concern this node, by name
 	problems map[string][]api.Problem
 	findings uint64
 	floats   floating
@@ -91,7 +92,7 @@ func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, services: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{}, attached: map[string]bool{},
-		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, unread: map[string]string{}, admitted: map[string]bool{},
+		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, ranges: map[string]intent.ServicePrefixes{}, unread: map[string]string{}, admitted: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}
 	g.reach = route.NewReach(node, g.routes)
@@ -244,6 +245,8 @@ func (g *Graph) put(key string, s api.Stored) {
 			g.resolver.SetLabels(r.Metadata.Labels)
 			g.configure()
 		}
+	case *api.BGPConfiguration:
+		g.putServices(s.Ref.Name, &r.Spec)
 	case *api.IPPool:
 		g.admitted[key] = true
 		g.putPool(key, r)
@@ -289,6 +292,8 @@ func (g *Graph) remove(key string, ref api.Ref) {
 			g.resolver.SetLabels(nil)
 			g.configure()
 		}
+	case api.KindBGPConfiguration:
+		g.putServices(ref.Name, nil)
 	case api.KindIPPool:
 		delete(g.pools, key)
 		g.floats.all = true

@@ -146,7 +146,9 @@ func (g *Graph) configure() {
 
 var toHost = map[string]intent.ToHost{"Drop": intent.ToHostDrop, "Return": intent.ToHostReturn, "Accept": intent.ToHostAccept}
 
-// host computes the settings of this node, from the configuration, the pools, all nodes' addresses, and whether a staged
+var serviceLoops = map[string]intent.ServiceLoops{"Drop": intent.LoopsDrop, "Reject": intent.LoopsReject, "Disabled": intent.LoopsPass}
+
+// host computes the settings of this node, from the configuration, the pools, all nodes' addresses, the prefixes of services, and whether a staged
 // policy is in use. A change of one of these must set dirtyHost.
 func (g *Graph) host() intent.HostSettings {
 	s := g.config.Settings
@@ -156,9 +158,10 @@ func (g *Graph) host() intent.HostSettings {
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows, OwnTable: s.OwnTable, Compiled: s.PolicyRendering == "Compiled",
 		ReportAllowed: s.ReportFlows == "Enabled" || s.EvaluateStaged == "Continuous" && g.sent.staged > 0,
 		FailsafeIn:    failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
-		Log:     intent.LogSettings(s.Log),
-		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
-		NAT:     g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
+		Log:      intent.LogSettings(s.Log),
+		Refresh:  intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
+		Services: g.advertised(), ServiceLoops: serviceLoops[s.ServiceLoops],
+		NAT: g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
 		Tunnels: g.reach.Tunnels(),
 		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
 		Routes:  intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric, Elevated: s.Routes.Elevated, Settle: s.Routes.Settle, Protocol: routeProtocol(s.Routes.Protocol)},

@@ -33,6 +33,8 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"metadataAddr":"192.0.2.7","metadataPort":81`, map[string]string{"Metadata": "192.0.2.7:81"}},
 		{`"interfaceExclude":"/^kube/,dummy0"`, map[string]string{"Exclude": "[/^kube/ dummy0]"}},
 		{`"ipForwarding":"Disabled"`, map[string]string{"NoForwarding": "true"}},
+		{`"serviceLoopPrevention":"Reject"`, map[string]string{"ServiceLoops": fmt.Sprint(intent.LoopsReject)}},
+		{`"serviceLoopPrevention":"disabled"`, map[string]string{"ServiceLoops": fmt.Sprint(intent.LoopsPass)}},
 		{`"ipv6Support":false`, map[string]string{"NoIPv6": "true"}},
 		{`"allowVXLANPacketsFromWorkloads":true`, map[string]string{"AllowVXLAN": "true"}},
 		{`"allowIPIPPacketsFromWorkloads":true`, map[string]string{"AllowIPIP": "true"}},
@@ -98,11 +100,12 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 			covered[field] = true
 		}
 	}
-	covered["WireGuard.Hosts"], covered["WireGuard.InClear"] = true, true // Nodes have a say: TestWhatOfHostsIsEncrypted, TestIntentsAreWhatTheResourcesSay
-	covered["NAT.From"] = true                                            // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
-	covered["Tunnels"] = true                                             // so do they: TestHowOtherHostsAreReached
-	covered["Inside"] = true                                              // so do they, and Nodes: TestIntentsAreWhatTheResourcesSay
-	covered["MTU.Own"], covered["MTU.Wanted"] = true, true                // and so do Nodes and pools: TestIntentsAreWhatTheResourcesSay
+	covered["WireGuard.Hosts"], covered["WireGuard.InClear"] = true, true                                      // Nodes have a say: TestWhatOfHostsIsEncrypted, TestIntentsAreWhatTheResourcesSay
+	covered["NAT.From"] = true                                                                                 // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
+	covered["Tunnels"] = true                                                                                  // so do they: TestHowOtherHostsAreReached
+	covered["Services.Cluster"], covered["Services.External"], covered["Services.Balancer"] = true, true, true // BGPConfigurations say it: TestIntentsAreWhatTheResourcesSay
+	covered["Inside"] = true                                                                                   // so do they, and Nodes: TestIntentsAreWhatTheResourcesSay
+	covered["MTU.Own"], covered["MTU.Wanted"] = true, true                                                     // and so do Nodes and pools: TestIntentsAreWhatTheResourcesSay
 	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(covered))) {
 		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(covered)))
 	}

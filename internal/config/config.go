@@ -36,6 +36,7 @@ type Settings struct {
 	IPv6                bool // forward it
 	AllowVXLAN          bool // from workloads
 	AllowIPIP           bool // from workloads
+	ServiceLoops        string
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
 	OwnTable            bool   // nobody else may change the nftables table

@@ -67,6 +67,8 @@ var params = []Param{
 		func(s *Settings) *string { return &s.Forwarding }, "Enabled", "Disabled"),
 	oneOf("floatingIPs", "Disabled", "Enabled: workloads are reached by the floating addresses that they ask for (ipNATs, annotation floatingIPs), as docs/floating.md says",
 		func(s *Settings) *string { return &s.FloatingIPs }, "Enabled", "Disabled"),
+	oneOf("serviceLoopPrevention", "Drop", "what packets get that the host forwards to an address of services (serviceClusterIPs, serviceLoadBalancerIPs, serviceExternalIPs of its BGPConfiguration) which nothing on it translated: the router that they would go to sends them back here. Drop; Reject, with an ICMP error; Disabled: they go round until their hop limit ends",
+		func(s *Settings) *string { return &s.ServiceLoops }, "Drop", "Reject", "Disabled"),
 	metadataAddress(),
 	port("metadataPort", "8775", "the TCP port of metadataAddr", func(s *Settings) *int { return &s.Metadata.Port }),
 	yesNo("ipv6Support", "true", "forward IPv6; false: the agent does not turn that on, on the host or on workloads' interfaces (off it turns nothing), and rules for IPv6 are as ever",

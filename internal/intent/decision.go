@@ -32,6 +32,7 @@ const (
 	ReasonInvalid        = "invalid"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
 	ReasonMetadata       = "setting metadataAddr"
+	ReasonServiceLoop    = "setting serviceLoopPrevention"
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonNoPolicy       = "no policy on this way"
 	ReasonFailsafe       = "failsafe port"

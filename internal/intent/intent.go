@@ -348,6 +348,45 @@ type HostSettings struct {
 	MTU       MTUSettings
 	Routes    RouteSettings
 	IPTables  IPTablesSettings
+	Services  ServicePrefixes
+	// ServiceLoops is the action for what the host forwards to Services.
+	ServiceLoops ServiceLoops
+}
+
+// ServicePrefixes are those whose addresses of services this node may advertise by BGP, each list sorted. What is sent to such an address comes
+// here, and if no service has it, the host's default route leads back to the router that sent it.
+type ServicePrefixes struct{ Cluster, External, Balancer []netip.Prefix }
+
+// All returns the prefixes, each once, sorted. The prefix of all addresses is none of services: to drop what is sent there would end all forwarding.
+func (s ServicePrefixes) All() []netip.Prefix {
+	all := slices.Concat(s.Cluster, s.External, s.Balancer)
+	slices.SortFunc(all, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	return slices.DeleteFunc(slices.Compact(all), func(p netip.Prefix) bool { return p.Bits() == 0 })
+}
+
+// Equal reports whether two have the same prefixes.
+func (s ServicePrefixes) Equal(o ServicePrefixes) bool {
+	return slices.Equal(s.Cluster, o.Cluster) && slices.Equal(s.External, o.External) && slices.Equal(s.Balancer, o.Balancer)
+}
+
+// ServiceLoops is the action for a forwarded packet whose destination is an address of services: no service of the node has it, else
+// destination NAT would have put another in its place.
+type ServiceLoops uint8
+
+// Actions; the zero value drops, as upstream's.
+const (
+	LoopsDrop   ServiceLoops = iota
+	LoopsReject              // and the sender gets an ICMP error, port unreachable
+	LoopsPass                // it is forwarded
+)
+
+// Loops reports whether a packet to an address must not be forwarded, since it would come back.
+func (h HostSettings) Loops(dst netip.Addr) bool {
+	if h.ServiceLoops == LoopsPass {
+		return false
+	}
+	has := func(p netip.Prefix) bool { return p.Bits() > 0 && p.Contains(dst) } // as All
+	return slices.ContainsFunc(h.Services.Cluster, has) || slices.ContainsFunc(h.Services.External, has) || slices.ContainsFunc(h.Services.Balancer, has)
 }
 
 // IPTablesSettings say how policy in the tables of iptables goes together with rules of other programs there. The zero value is the default.
@@ -416,7 +455,7 @@ func (s LogSettings) Begin(tier string, p PolicyID) string {
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.Exclude, o.Exclude) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
-		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
+		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link && h.Services.Equal(o.Services) && h.ServiceLoops == o.ServiceLoops
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
 		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard.Equal(o.WireGuard) && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.IPTables == o.IPTables && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }

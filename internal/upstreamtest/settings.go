@@ -27,7 +27,7 @@ var felixSettings = slices.Concat(
 		opt("mtuIfacePattern", pick("^en.*", "eth.*|bond0")), opt("logDebugFilenameRegex", pick("", "^fib.*")), opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
 		opt("chainInsertMode", anyCase("Insert", "Append")), opt("defaultEndpointToHostAction", anyCase("Drop", "Accept", "Return")),
 		opt("logPrefix", pick("calico-packet", "%t %n")), opt("logActionRateLimit", pick("10/second", "9999/day")), opt("logActionRateLimitBurst", from(1, 9999)),
-		opt("flowLogsLocalReporter", enabled), opt("flowLogsPolicyEvaluationMode", pick("None", "Continuous")), opt("workloadSourceSpoofing", anyCase("Disabled", "Any")),
+		opt("flowLogsLocalReporter", enabled), opt("flowLogsPolicyEvaluationMode", pick("None", "Continuous")), opt("workloadSourceSpoofing", anyCase("Disabled", "Any")), opt("serviceLoopPrevention", anyCase("Drop", "Reject", "Disabled")),
 		opt("natOutgoingAddress", addr4), opt("natPortRange", pick("32768:65535")), opt("natOutgoingExclusions", pick("IPPoolsOnly", "IPPoolsAndHostIPs")),
 		opt("iptablesNATOutgoingInterfaceFilter", pick("eth0", "eth+")), opt("openstackRegion", pick("region-1")), opt("nftablesMode", pick("Enabled", "Disabled", "Auto")),
 		opt("nftablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(83, 185)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
@@ -64,7 +64,6 @@ var laterSettings = slices.Concat(
 		opt("bpfMapSizeConntrackScaling", anyCase("Disabled", "DoubleIfFull")), opt("bpfOverlayHostSourceIP", pick("TunnelAddress", "HostAddress")), opt("bpfPSNATPorts", pick("20000:29999")),
 		opt("iptablesBackend", pick("Legacy", "NFT", "Auto")), opt("istioDSCPMark", either(from(0, 63), pick("AF11"))), opt("kubeNodePortRanges", some(0, 2, pick("30000:32767"))),
 		opt("localSubnetL2Reachability", pick("Disabled", "PodsAndLoadBalancers")), opt("routeSource", anyCase("WorkloadIPs", "CalicoIPAM")),
-		opt("serviceLoopPrevention", anyCase("Drop", "Reject", "Disabled")),
 	},
 )
 

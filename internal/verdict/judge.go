@@ -27,6 +27,20 @@ func (s *State) JudgeStaged(p Packet) Verdict {
 // an unknown policy denies, and so does a workload interface without an endpoint.
 func (s *State) Judge(p Packet) Verdict {
 	j := judge{s: s, p: p}
+	v := j.judge()
+	if v.Allowed && p.InLink != "" && p.OutLink != "" && s.host.Loops(p.Dst) {
+		j.trace = v.Trace
+		j.decide(false, Step{
+			Stage: stageForward, Outcome: intent.ReasonServiceLoop, By: intent.RuleID{Index: intent.NoRule}, Reject: s.host.ServiceLoops == intent.LoopsReject,
+		})
+		return j.last
+	}
+	return v
+}
+
+// judge is Judge up to the last stage of those that forward, which is no endpoint's.
+func (j *judge) judge() Verdict {
+	s, p := j.s, j.p
 	from, fromWorkload, ok := s.workload(p.InLink)
 	if fromWorkload && !ok {
 		return j.noEndpoint(from)

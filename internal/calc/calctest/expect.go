@@ -17,7 +17,7 @@ import (
 // and shares nothing with it but the decoder (api.Admit) and selectors, which have cases by hand. What rules mean beyond
 // their sets, and staged policies, is not here: package verdict/world judges that.
 func Expect(nodeName string, state []api.Update) []string {
-	x := &expected{node: nodeName, profiles: map[string]api.Profile{}, closedProfiles: map[string]bool{}, tiers: map[string]api.TierSpec{}, nodes: map[string]*api.Node{}, felix: map[string]api.FelixConfigurationSpec{}}
+	x := &expected{node: nodeName, profiles: map[string]api.Profile{}, closedProfiles: map[string]bool{}, tiers: map[string]api.TierSpec{}, nodes: map[string]*api.Node{}, felix: map[string]api.FelixConfigurationSpec{}, bgp: map[string]api.BGPConfigurationSpec{}}
 	state = slices.Clone(state)
 	slices.SortFunc(state, func(a, b api.Update) int { return cmp.Compare(a.Key, b.Key) })
 	var stored []api.Stored
@@ -46,6 +46,7 @@ type expected struct {
 	nodes          map[string]*api.Node
 	pools          []*api.IPPool
 	felix          map[string]api.FelixConfigurationSpec
+	bgp            map[string]api.BGPConfigurationSpec
 	policies       []expectedPolicy
 	slices         []*api.KubernetesEndpointSlice
 	sources        []source
@@ -87,6 +88,8 @@ func (x *expected) first(s api.Stored) {
 		x.pools = append(x.pools, r)
 	case *api.FelixConfiguration:
 		x.felix[s.Ref.Name] = r.Spec
+	case *api.BGPConfiguration:
+		x.bgp[s.Ref.Name] = r.Spec
 	case *api.LiveMigration:
 		if s.Closed == "" {
 			r.Metadata.Namespace = s.Ref.Namespace

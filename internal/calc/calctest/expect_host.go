@@ -68,6 +68,7 @@ func (x *expected) hostLines() []string {
 		"metadata " + x.metadata(),
 		fmt.Sprint("inside ", x.inside()),
 		"hosts encrypted " + x.hostsEncrypted(),
+		"services " + x.services(),
 	}
 }
 

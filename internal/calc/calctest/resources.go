@@ -22,6 +22,11 @@ func (w *Cluster) allSlots() []slot {
 		add(0.75, "hostendpoints", "", name+"-eth0", func() object { return w.hostEndpoint(i) })
 	}
 	add(0.5, "felixconfigurations", "", "default", func() object { return w.felix("default") })
+	if w.cfg.Pools > 0 {
+		for _, name := range []string{"default", "node.h1", "node.h2"} {
+			add(0.4, "bgpconfigurations", "", name, func() object { return w.bgp(name) })
+		}
+	}
 	for _, name := range []string{"t1", "t2", "t3"} {
 		add(0.85, "tiers", "", name, func() object { return w.tier(name) })
 	}
@@ -235,6 +240,7 @@ func (w *Cluster) nat(spec object) {
 		values []any
 	}{
 		{"natOutgoingExclusions", []any{"IPPoolsOnly", "IPPoolsAndHostIPs"}},
+		{"serviceLoopPrevention", []any{"Drop", "Reject", "Disabled"}},
 		{"floatingIPs", []any{"Enabled", "Enabled", "Enabled", "Disabled"}},
 		{"natPortRange", []any{"32768:65535", "1024:2000"}},
 		{"metadataAddr", []any{"192.0.2.1", "127.0.0.1", "None"}},

@@ -200,6 +200,7 @@ func (s *State) Restate() {
 	s.skeleton()
 	s.natOutgoing()
 	s.metadata()
+	s.serviceLoops()
 	s.tunnelStages()
 	s.floating()
 	s.limitStages()

@@ -122,6 +122,7 @@ const (
 	Untrack                      // conntrack makes no entry for the packet, which has passed this stage; only before conntrack
 	LimitPackets                 // drop packets beyond a rate, as Drop does; the others go on
 	LimitConnections             // reject packets of connections beyond a number, which the kernel counts in the rule; the others go on. Match their first packets
+	Refuse                       // as Drop, and the sender gets an ICMP error, port unreachable; in a stage that forwards
 	Classify                     // look the packet up in the tables for Group: it has passed this stage, or is dropped
 )
 

@@ -79,6 +79,7 @@ func (s *State) Merge(b intent.Batch) {
 		s.hostAction() // which was pinned until now
 		s.natOutgoing()
 		s.metadata()
+		s.serviceLoops()
 		s.tunnelStages()
 		s.hosts.dirty, s.dirtyFloats, s.dirtyLimits, s.dirtyCodes = true, true, true, true
 	}

@@ -90,6 +90,7 @@ func (s *State) configure(h intent.HostSettings) {
 	s.host, s.configured, s.hosts.dirty, s.hosts.exclude = h, true, true, exclusions(h.Exclude)
 	s.natOutgoing()
 	s.metadata()
+	s.serviceLoops()
 	s.codePoints()
 	s.tunnelStages()
 	s.setCompiled(h.Compiled && s.cfg.Members != nil)

@@ -140,7 +140,22 @@ func (n *network) surroundings() map[string]*pb.ToDataplane {
 		id := strings.ReplaceAll(p.String(), "/", "-") // as upstream names pools
 		out["3 "+id] = &pb.ToDataplane{Payload: &pb.ToDataplane_IpamPoolUpdate{IpamPoolUpdate: &pb.IPAMPoolUpdate{Id: id, Pool: &pb.IPAMPool{Cidr: p.String(), Masquerade: slices.Contains(n.host.NAT.From, p)}}}}
 	}
+	if s := n.host.Services; len(s.All()) > 0 || n.has[keyOfServices] != nil { // none is said once there was one
+		out[keyOfServices] = &pb.ToDataplane{Payload: &pb.ToDataplane_GlobalBgpConfigUpdate{GlobalBgpConfigUpdate: &pb.GlobalBGPConfigUpdate{
+			ServiceClusterCidrs: cidrs(s.Cluster), ServiceExternalCidrs: cidrs(s.External), ServiceLoadbalancerCidrs: cidrs(s.Balancer),
+		}}}
+	}
 	n.tunnels(out)
+	return out
+}
+
+// keyOfServices is that of the message about prefixes of services, which nothing takes back.
+const keyOfServices = "1 services"
+
+func cidrs(ps []netip.Prefix) (out []string) {
+	for _, p := range ps {
+		out = append(out, p.String())
+	}
 	return out
 }
 

@@ -183,6 +183,16 @@ func TestWhatADriverKnowsOfTheNetwork(t *testing.T) {
 	if got := sent(t, s, to, gone); !slices.Equal(kinds(got), []int{24, 26, 18}) {
 		t.Errorf("%v", kinds(got))
 	}
+	// Of which prefixes services are advertised, by kind; and that of none, since nothing else takes it back.
+	show[29] = func(m []byte) string { return text(m, 29, 1, 2, 3) }
+	h.Services = intent.ServicePrefixes{Cluster: []netip.Prefix{prefix("10.96.0.0/12")}, External: []netip.Prefix{prefix("198.51.100.0/24")}, Balancer: []netip.Prefix{prefix("fd98::/64")}}
+	if want := []string{"29 10.96.0.0/12 198.51.100.0/24 fd98::/64"}; !slices.Equal(write(sent(t, s, to, intent.Batch{Host: &h})), want) {
+		t.Errorf("%q", lines)
+	}
+	h.Services = intent.ServicePrefixes{}
+	if want := []string{"29"}; !slices.Equal(write(sent(t, s, to, intent.Batch{Host: &h})), want) {
+		t.Errorf("%q", lines)
+	}
 	to.keys[0], to.all = "own key", true
 	if want := []string{"27 h1 own key 10.65.0.9"}; !slices.Equal(write(sent(t, s, to, intent.Batch{})), want) {
 		t.Errorf("%q", lines)

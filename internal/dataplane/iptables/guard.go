@@ -102,6 +102,11 @@ func (w *writer) step(g desired.Guard) (string, error) {
 		return w.reported(g.By, "-j DROP"), nil
 	case desired.LimitConnections:
 		return w.reported(g.By, "-j REJECT --reject-with tcp-reset"), nil
+	case desired.Refuse:
+		if w.Table != Filter {
+			return "", fmt.Errorf("table %s: only filter can reject", w.Table)
+		}
+		return w.reported(g.By, "-j REJECT"), nil // with the kernel's default: port unreachable
 	case desired.Pass, desired.Skip: // ACCEPT would skip the later stages of the hook
 		return w.answer(allow), nil
 	case desired.Call:

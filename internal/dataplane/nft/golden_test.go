@@ -159,6 +159,7 @@ func goldenSteps() []struct {
 	carried.Tunnels[intent.VXLAN], carried.VXLAN.Port = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}, 8472
 	every := carried
 	every.Tunnels[intent.IPIP], every.Tunnels[intent.WireGuard] = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1")}, intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1")}
+	every.Services, every.ServiceLoops = intent.ServicePrefixes{Cluster: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd96::/112")}}, intent.LoopsReject
 	every.WireGuard.Port = [2]uint16{51820, 51821}
 	peers := func(of intent.SetID) intent.IPSet {
 		return intent.IPSet{ID: of, Members: []intent.Member{member("198.51.100.2/32")}}

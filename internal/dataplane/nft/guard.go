@@ -130,6 +130,8 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return slices.Concat(exprs{nftables.ConnLimit{Count: g.Most, Over: true}}, d.count(g.By, name), exprs{nftables.Reject{Type: nftables.RejectReset}})
 	case desired.Untrack:
 		return exprs{nftables.NoTrack{}, nftables.Accept()}
+	case desired.Refuse:
+		return append(d.count(g.By, name), nftables.Reject{Type: nftables.RejectICMPX, Code: nftables.PortICMPX})
 	}
 	return append(d.count(g.By, name), nftables.Drop())
 }

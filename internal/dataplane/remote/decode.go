@@ -203,6 +203,12 @@ func (r *reading) host(h *pb.HostSettings) intent.HostSettings {
 		Inside: each(h.GetInside(), r.prefix), Metadata: parsed(r, "address and port", h.GetMetadata(), netip.ParseAddrPort),
 		VXLAN: intent.VXLANSettings{VNI: int(h.GetVxlan().GetVni()), Port: small[uint16](r, "port", h.GetVxlan().GetPort())},
 	}
+	services := h.GetServices()
+	out.Services = intent.ServicePrefixes{Cluster: each(services.GetCluster(), r.prefix), External: each(services.GetExternal(), r.prefix), Balancer: each(services.GetBalancer(), r.prefix)}
+	out.ServiceLoops = intent.ServiceLoops(h.GetServiceLoops())
+	if _, known := pb.HostSettings_ServiceLoops_name[int32(h.GetServiceLoops())]; !known {
+		r.wrong("action for loops of services", h.GetServiceLoops())
+	}
 	if _, known := pb.HostSettings_ToHost_name[int32(h.GetEndpointToHost())]; !known {
 		r.wrong("action to host", h.GetEndpointToHost())
 	}

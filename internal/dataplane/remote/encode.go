@@ -183,7 +183,11 @@ func encodeHost(h intent.HostSettings) *pb.HostSettings {
 			OwnTable: h.OwnTable, Compiled: h.Compiled, Checksums: uint32(h.Checksums),
 			RefreshPolicy: uint64(h.Refresh.Policy.Milliseconds()), RefreshRoutes: uint64(h.Refresh.Routes.Milliseconds()), RefreshInterfaces: uint64(h.Refresh.Interfaces.Milliseconds()),
 		},
-		Iptables: &pb.IPTablesSettings{Append: h.IPTables.Append, FilterReturn: h.IPTables.FilterReturn, MangleReturn: h.IPTables.MangleReturn, Reject: h.IPTables.Reject},
+		Services: &pb.ServicePrefixes{
+			Cluster: each(h.Services.Cluster, text[netip.Prefix]), External: each(h.Services.External, text[netip.Prefix]), Balancer: each(h.Services.Balancer, text[netip.Prefix]),
+		},
+		ServiceLoops: pb.HostSettings_ServiceLoops(h.ServiceLoops),
+		Iptables:     &pb.IPTablesSettings{Append: h.IPTables.Append, FilterReturn: h.IPTables.FilterReturn, MangleReturn: h.IPTables.MangleReturn, Reject: h.IPTables.Reject},
 		Routes: &pb.RouteSettings{
 			Off: r.Off, KeepExternal: r.KeepExternal, Source: each(r.Source[:], text[netip.Addr]), Metric: each(r.Metric[:], number[int]), Protocol: uint32(r.Protocol),
 			Elevated: each(r.Elevated[:], number[int]), Settle: uint64(r.Settle.Milliseconds()),

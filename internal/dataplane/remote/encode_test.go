@@ -115,6 +115,8 @@ func (f filler) special(v reflect.Value) (any, bool) {
 		return []intent.Family{intent.AnyFamily, intent.IPv4, intent.IPv6}[f.IntN(3)], true
 	case intent.EndpointKind:
 		return intent.EndpointKind(f.IntN(2)), true
+	case intent.ServiceLoops:
+		return intent.ServiceLoops(f.IntN(3)), true
 	case intent.RouteKind:
 		return intent.RouteKind(f.IntN(5)), true
 	case intent.Move:

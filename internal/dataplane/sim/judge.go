@@ -148,8 +148,8 @@ func (w *walk) guards(c desired.Chain) end {
 			continue
 		}
 		switch g.Do {
-		case desired.Drop:
-			w.by = g.By
+		case desired.Drop, desired.Refuse:
+			w.by, w.rejected = g.By, g.Do == desired.Refuse
 			return dropped
 		case desired.Pass, desired.Skip:
 			return passing

@@ -260,8 +260,12 @@ const (
 	RejectICMPX uint32 = 2
 )
 
-// ProhibitedICMPX is the code of RejectICMPX that says in both families: administratively prohibited.
-const ProhibitedICMPX uint8 = 3
+// Codes of RejectICMPX, which say in both families: port unreachable, and administratively prohibited (enum nft_reject_inet_code of
+// linux/netfilter/nf_tables.h).
+const (
+	PortICMPX       uint8 = 1
+	ProhibitedICMPX uint8 = 3
+)
 
 // Reject drops the packet and notifies the sender. The kernel takes it in chains that only prerouting, input, forward and
 // output lead to.

@@ -114,6 +114,7 @@ const (
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
 	ReasonMetadata       = "setting metadataAddr"
+	ReasonServiceLoop    = "setting serviceLoopPrevention"
 	ReasonFailsafe       = "failsafe port"
 	ReasonTunnel         = "encapsulation from a workload"
 	ReasonNotJudged      = "no policy of ours is on this way"

@@ -57,14 +57,21 @@ func (w *World) Judge(q Query) Answer {
 	}
 	if !within {
 		a.Hops = append(a.Hops, w.leave(q.Src.Node, q.Uplink, out, from == nil)...)
+		if from != nil {
+			a.Hops = append(a.Hops, w.looped(q.Src.Node, out.dst)...)
+		}
 		if q.Via != "" && q.Via != q.Src.Node && q.Via != q.Dst.Node {
 			a.Hops = append(a.Hops, w.arrive(q.Via, q.Uplink, out, false)...)
 			a.Hops = append(a.Hops, w.leave(q.Via, q.Uplink, out, false)...)
+			a.Hops = append(a.Hops, w.looped(q.Via, out.dst)...)
 		}
 		a.Hops = append(a.Hops, w.arrive(q.Dst.Node, q.Uplink, p, to == nil)...)
 	}
 	if to != nil {
 		a.Hops = append(a.Hops, w.ingressHop(to, p, q.Src.Host && within))
+		if !q.Src.Host || !within {
+			a.Hops = append(a.Hops, w.looped(q.Dst.Node, p.dst)...)
+		}
 	}
 	a.decide()
 	return a

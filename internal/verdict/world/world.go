@@ -15,6 +15,7 @@ package world
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -41,6 +42,9 @@ type World struct {
 	metadata  map[string]metadata  // FelixConfiguration name → where requests for metadata go
 	pools     []api.IPPoolSpec
 	serves    []*api.KubernetesEndpointSlice
+	services  []netip.Addr                        // addresses of Kubernetes' services
+	loops     map[string]string                   // FelixConfiguration name → serviceLoopPrevention
+	ranges    map[string]api.BGPConfigurationSpec // by name
 	staged    []staged
 	problems  []api.Problem
 }
@@ -67,7 +71,7 @@ func New(updates []api.Update) *World {
 	for _, u := range updates {
 		last[u.Key] = u
 	}
-	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}, exclude: map[string]string{}, floats: map[string]string{}, metadata: map[string]metadata{}}
+	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}, exclude: map[string]string{}, floats: map[string]string{}, metadata: map[string]metadata{}, loops: map[string]string{}, ranges: map[string]api.BGPConfigurationSpec{}}
 	var stored []api.Stored
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if last[key].Value == nil {
@@ -136,8 +140,13 @@ func (w *World) add(s api.Stored) {
 		w.nodes[n.name], w.peers = n, append(w.peers, n.peer(r.Metadata.Labels))
 	case *api.IPPool:
 		w.pools = append(w.pools, r.Spec)
+	case *api.BGPConfiguration:
+		w.ranges[s.Ref.Name] = r.Spec
+	case *api.KubernetesService:
+		w.services = append(w.services, serviceAddrs(r)...)
 	case *api.FelixConfiguration:
 		w.floats[s.Ref.Name] = r.Spec.FloatingIPs
+		w.loops[s.Ref.Name] = r.Spec.ServiceLoopPrevention
 		w.metadata[s.Ref.Name] = metadata{r.Spec.MetadataAddr, r.Spec.InterfacePrefix, r.Spec.MetadataPort}
 		w.toHost[s.Ref.Name], w.exclude[s.Ref.Name] = toHostAction(r), r.Spec.InterfaceExclude
 		w.tunnels[s.Ref.Name] = tunnels{vxlan: r.Spec.AllowVXLANPacketsFromWorkloads, ipip: r.Spec.AllowIPIPPacketsFromWorkloads, port: r.Spec.VXLANPort}

@@ -74,7 +74,7 @@ func limitFelix(n node) {
 	for f, words := range map[string][]string{
 		"defaultEndpointToHostAction": {"Drop", "Return", "Accept"}, "chainInsertMode": {"Insert", "Append"},
 		"iptablesFilterAllowAction": {"Accept", "Return"}, "iptablesMangleAllowAction": {"Accept", "Return"}, "iptablesFilterDenyAction": {"Drop", "Reject"},
-		"ipForwarding": {api.Enabled, api.Disabled}, "floatingIPs": {api.Enabled, api.Disabled}, "workloadSourceSpoofing": {"Disabled", "Any"},
+		"ipForwarding": {api.Enabled, api.Disabled}, "floatingIPs": {api.Enabled, api.Disabled}, "workloadSourceSpoofing": {"Disabled", "Any"}, "serviceLoopPrevention": {"Drop", "Reject", "Disabled"},
 		"nftablesMode": {"Enabled", "Disabled", "Auto"}, "iptablesBackend": {"Auto", "NFT", "Legacy"}, "natOutgoingExclusions": {"IPPoolsOnly", "IPPoolsAndHostIPs"},
 		"logSeverityScreen": levels, "logSeverityFile": levels, "logSeveritySys": levels,
 	} {

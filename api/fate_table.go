@@ -53,7 +53,6 @@ const (
 // felixFates are those of the agents' settings. Upstream's defaults are those of its FelixConfiguration reference (3.32) and
 // of the comments on its type.
 var felixFates = fatesOf[FelixConfigurationSpec](
-	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
 	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
 	fate(Refused, "what policy denies is dropped", "dropActionOverride=Drop"),
@@ -87,9 +86,10 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "it is neither unix:///PATH of a driver's socket nor the absolute path of a program, see docs/dataplanes.md", "dataplaneDriver=calico-iptables-plugin|unix:///*|/*"),
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneWatchdogTimeout=90s
 		featureGates istioDSCPMark=23
-		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"]
-		localSubnetL2ReachabilityRefreshInterval=30s netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
+		kubeMasqueradeBit=14
+		netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
 		prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile`),
+	fate(Warned, "it is for kube-proxy's mode IPVS, which Twill does not know; in its other modes node ports are translated before policy is asked", `kubeNodePortRanges=["30000:32767"]`),
 	fate(Warned, forFaults, `debugSimulateCalcGraphHangAfter=0s|0
 		debugSimulateDataplaneApplyDelay=0s|0 debugSimulateDataplaneHangAfter=0s|0 logDropActionOverride=false`),
 	fate(Warned, otherFlows, "flowLogsCollectorDebugTrace=false flowLogsFlushInterval=15s|300s flowLogsGoldmaneServer"),

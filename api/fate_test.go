@@ -21,7 +21,7 @@ func TestFieldsWithoutEffectAreWarnedOf(t *testing.T) {
 		{name: "false where true is the default", in: felixHead + "{bpfDisableUnprivileged: false}", warned: "spec.bpfDisableUnprivileged"},
 		{name: "a list that is the default", in: felixHead + "{bpfForceTrackPacketsFromIfaces: [ docker+ ]}"},
 		{name: "another list", in: felixHead + "{bpfForceTrackPacketsFromIfaces: [docker+, br+]}", warned: "spec.bpfForceTrackPacketsFromIfaces"},
-		{name: "fields of upstream's master", in: felixHead + "{bpfIPFragTimeout: 30s, bpfOverlayHostSourceIP: HostAddress, localSubnetL2ReachabilityRefreshInterval: 120s}", warned: "spec.bpfIPFragTimeout spec.bpfOverlayHostSourceIP spec.localSubnetL2ReachabilityRefreshInterval"},
+		{name: "fields of upstream's master", in: felixHead + "{bpfIPFragTimeout: 30s, bpfOverlayHostSourceIP: HostAddress, nftablesMapRefreshInterval: 120s}", warned: "spec.bpfIPFragTimeout spec.bpfOverlayHostSourceIP spec.nftablesMapRefreshInterval"},
 		{name: "a field whose type is another than upstream's", in: felixHead + "{bpfEnabled: {a: [1]}}", warned: "spec.bpfEnabled"},
 		{name: "what would open", in: felixHead + "{istioAmbientMode: Enabled, bpfEnabled: true}", refused: "spec.istioAmbientMode"},
 		{name: "routes of the agent's", in: felixHead + "{deviceRouteProtocol: 3, removeExternalRoutes: false}"},

@@ -91,7 +91,10 @@ type FelixConfigurationSpec struct {
 	IPv6NormalRoutePriority      *int    `json:"ipv6NormalRoutePriority,omitempty"`
 	IPv4ElevatedRoutePriority    *int    `json:"ipv4ElevatedRoutePriority,omitempty"` // of machines that come from another host; nil: 512
 	IPv6ElevatedRoutePriority    *int    `json:"ipv6ElevatedRoutePriority,omitempty"`
-	ProgramClusterRoutes         string  `json:"programClusterRoutes,omitempty"` // EnabledIPIPOnly (default), EnabledNoEncapOnly, Enabled, Disabled
+	LocalSubnetL2Reachability    string  `json:"localSubnetL2Reachability,omitempty"` // Disabled (default), PodsAndLoadBalancers
+	ProgramClusterRoutes         string  `json:"programClusterRoutes,omitempty"`      // EnabledIPIPOnly (default), EnabledNoEncapOnly, Enabled, Disabled
+
+	LocalSubnetL2ReachabilityRefreshInterval *string `json:"localSubnetL2ReachabilityRefreshInterval,omitempty"` // how often what is answered for is announced again
 
 	LiveMigrationRouteConvergenceTime *string `json:"liveMigrationRouteConvergenceTime,omitempty"` // how long those metrics stay after a migration
 

@@ -32,6 +32,7 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	v.anyCase("spec.ipForwarding", s.IPForwarding, Enabled, Disabled)
 	v.anyCase("spec.floatingIPs", s.FloatingIPs, Enabled, Disabled)
 	v.anyCase("spec.workloadSourceSpoofing", s.WorkloadSourceSpoofing, "Disabled", "Any")
+	v.anyCase("spec.localSubnetL2Reachability", s.LocalSubnetL2Reachability, "Disabled", "PodsAndLoadBalancers")
 	v.anyCase("spec.serviceLoopPrevention", s.ServiceLoopPrevention, "Drop", "Reject", "Disabled")
 	for _, l := range []struct{ path, level string }{
 		{"spec.logSeverityScreen", s.LogSeverityScreen}, {"spec.logSeverityFile", s.LogSeverityFile}, {"spec.logSeveritySys", s.LogSeveritySys},
@@ -128,6 +129,7 @@ func (v *validator) felixDurations(s *FelixConfigurationSpec) {
 		{"spec.ipsetsRefreshInterval", s.IPSetsRefreshInterval},
 		{"spec.wireguardKeepAlive", s.WireguardKeepAlive},
 		{"spec.liveMigrationRouteConvergenceTime", s.LiveMigrationRouteConvergenceTime},
+		{"spec.localSubnetL2ReachabilityRefreshInterval", s.LocalSubnetL2ReachabilityRefreshInterval},
 		{"spec.usageReportingInitialDelay", s.UsageReportingInitialDelay},
 		{"spec.usageReportingInterval", s.UsageReportingInterval},
 	} {

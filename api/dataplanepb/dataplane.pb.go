@@ -2652,6 +2652,7 @@ type HostSettings struct {
 	Iptables       *IPTablesSettings         `protobuf:"bytes,23,opt,name=iptables,proto3" json:"iptables,omitempty"`
 	Services       *ServicePrefixes          `protobuf:"bytes,24,opt,name=services,proto3" json:"services,omitempty"`
 	ServiceLoops   HostSettings_ServiceLoops `protobuf:"varint,25,opt,name=service_loops,json=serviceLoops,proto3,enum=twill.dataplane.v1.HostSettings_ServiceLoops" json:"service_loops,omitempty"` // what packets get that the host forwards to a prefix of services
+	LocalSubnet    *LocalSubnet              `protobuf:"bytes,26,opt,name=local_subnet,json=localSubnet,proto3" json:"local_subnet,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2861,6 +2862,74 @@ func (x *HostSettings) GetServiceLoops() HostSettings_ServiceLoops {
 	return HostSettings_LOOPS_DROP
 }
 
+func (x *HostSettings) GetLocalSubnet() *LocalSubnet {
+	if x != nil {
+		return x.LocalSubnet
+	}
+	return nil
+}
+
+// LocalSubnet says for which of its workloads' addresses the host answers ARP and neighbour solicitations on its own networks; absent: for none.
+type LocalSubnet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pools         []string               `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`   // for those in one of these prefixes
+	Except        []string               `protobuf:"bytes,2,rep,name=except,proto3" json:"except,omitempty"` // and in none of these
+	Again         uint64                 `protobuf:"varint,3,opt,name=again,proto3" json:"again,omitempty"`  // how often they are announced again, in milliseconds; 0: never
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LocalSubnet) Reset() {
+	*x = LocalSubnet{}
+	mi := &file_dataplane_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LocalSubnet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LocalSubnet) ProtoMessage() {}
+
+func (x *LocalSubnet) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LocalSubnet.ProtoReflect.Descriptor instead.
+func (*LocalSubnet) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *LocalSubnet) GetPools() []string {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *LocalSubnet) GetExcept() []string {
+	if x != nil {
+		return x.Except
+	}
+	return nil
+}
+
+func (x *LocalSubnet) GetAgain() uint64 {
+	if x != nil {
+		return x.Again
+	}
+	return 0
+}
+
 // ServicePrefixes are those of which the host may advertise addresses of services: whatever is still sent to one when it is forwarded is of no service, and
 // would come back.
 type ServicePrefixes struct {
@@ -2874,7 +2943,7 @@ type ServicePrefixes struct {
 
 func (x *ServicePrefixes) Reset() {
 	*x = ServicePrefixes{}
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +2955,7 @@ func (x *ServicePrefixes) String() string {
 func (*ServicePrefixes) ProtoMessage() {}
 
 func (x *ServicePrefixes) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[29]
+	mi := &file_dataplane_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +2968,7 @@ func (x *ServicePrefixes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServicePrefixes.ProtoReflect.Descriptor instead.
 func (*ServicePrefixes) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{29}
+	return file_dataplane_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ServicePrefixes) GetCluster() []string {
@@ -2936,7 +3005,7 @@ type IPTablesSettings struct {
 
 func (x *IPTablesSettings) Reset() {
 	*x = IPTablesSettings{}
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2948,7 +3017,7 @@ func (x *IPTablesSettings) String() string {
 func (*IPTablesSettings) ProtoMessage() {}
 
 func (x *IPTablesSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[30]
+	mi := &file_dataplane_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2961,7 +3030,7 @@ func (x *IPTablesSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPTablesSettings.ProtoReflect.Descriptor instead.
 func (*IPTablesSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{30}
+	return file_dataplane_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *IPTablesSettings) GetAppend() bool {
@@ -3008,7 +3077,7 @@ type KernelSettings struct {
 
 func (x *KernelSettings) Reset() {
 	*x = KernelSettings{}
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3089,7 @@ func (x *KernelSettings) String() string {
 func (*KernelSettings) ProtoMessage() {}
 
 func (x *KernelSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[31]
+	mi := &file_dataplane_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3102,7 @@ func (x *KernelSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KernelSettings.ProtoReflect.Descriptor instead.
 func (*KernelSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{31}
+	return file_dataplane_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *KernelSettings) GetOwnTable() bool {
@@ -3089,7 +3158,7 @@ type Failsafe struct {
 
 func (x *Failsafe) Reset() {
 	*x = Failsafe{}
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3170,7 @@ func (x *Failsafe) String() string {
 func (*Failsafe) ProtoMessage() {}
 
 func (x *Failsafe) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[32]
+	mi := &file_dataplane_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3183,7 @@ func (x *Failsafe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failsafe.ProtoReflect.Descriptor instead.
 func (*Failsafe) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{32}
+	return file_dataplane_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Failsafe) GetProtocol() uint32 {
@@ -3150,7 +3219,7 @@ type LogSettings struct {
 
 func (x *LogSettings) Reset() {
 	*x = LogSettings{}
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3231,7 @@ func (x *LogSettings) String() string {
 func (*LogSettings) ProtoMessage() {}
 
 func (x *LogSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[33]
+	mi := &file_dataplane_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3244,7 @@ func (x *LogSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogSettings.ProtoReflect.Descriptor instead.
 func (*LogSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{33}
+	return file_dataplane_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LogSettings) GetPrefix() string {
@@ -3219,7 +3288,7 @@ type NATOutgoing struct {
 
 func (x *NATOutgoing) Reset() {
 	*x = NATOutgoing{}
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3231,7 +3300,7 @@ func (x *NATOutgoing) String() string {
 func (*NATOutgoing) ProtoMessage() {}
 
 func (x *NATOutgoing) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[34]
+	mi := &file_dataplane_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3244,7 +3313,7 @@ func (x *NATOutgoing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NATOutgoing.ProtoReflect.Descriptor instead.
 func (*NATOutgoing) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{34}
+	return file_dataplane_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NATOutgoing) GetFrom() []string {
@@ -3293,7 +3362,7 @@ type Tunnel struct {
 
 func (x *Tunnel) Reset() {
 	*x = Tunnel{}
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3374,7 @@ func (x *Tunnel) String() string {
 func (*Tunnel) ProtoMessage() {}
 
 func (x *Tunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[35]
+	mi := &file_dataplane_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3387,7 @@ func (x *Tunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tunnel.ProtoReflect.Descriptor instead.
 func (*Tunnel) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{35}
+	return file_dataplane_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Tunnel) GetHost() string {
@@ -3352,7 +3421,7 @@ type VXLANSettings struct {
 
 func (x *VXLANSettings) Reset() {
 	*x = VXLANSettings{}
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3433,7 @@ func (x *VXLANSettings) String() string {
 func (*VXLANSettings) ProtoMessage() {}
 
 func (x *VXLANSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[36]
+	mi := &file_dataplane_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3446,7 @@ func (x *VXLANSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VXLANSettings.ProtoReflect.Descriptor instead.
 func (*VXLANSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{36}
+	return file_dataplane_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *VXLANSettings) GetVni() uint32 {
@@ -3412,7 +3481,7 @@ type WireGuardSettings struct {
 
 func (x *WireGuardSettings) Reset() {
 	*x = WireGuardSettings{}
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3424,7 +3493,7 @@ func (x *WireGuardSettings) String() string {
 func (*WireGuardSettings) ProtoMessage() {}
 
 func (x *WireGuardSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[37]
+	mi := &file_dataplane_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3437,7 +3506,7 @@ func (x *WireGuardSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireGuardSettings.ProtoReflect.Descriptor instead.
 func (*WireGuardSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{37}
+	return file_dataplane_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WireGuardSettings) GetOn() []bool {
@@ -3520,7 +3589,7 @@ type TableRange struct {
 
 func (x *TableRange) Reset() {
 	*x = TableRange{}
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +3601,7 @@ func (x *TableRange) String() string {
 func (*TableRange) ProtoMessage() {}
 
 func (x *TableRange) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[38]
+	mi := &file_dataplane_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +3614,7 @@ func (x *TableRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRange.ProtoReflect.Descriptor instead.
 func (*TableRange) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{38}
+	return file_dataplane_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TableRange) GetMin() uint32 {
@@ -3574,7 +3643,7 @@ type MTUSettings struct {
 
 func (x *MTUSettings) Reset() {
 	*x = MTUSettings{}
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3655,7 @@ func (x *MTUSettings) String() string {
 func (*MTUSettings) ProtoMessage() {}
 
 func (x *MTUSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[39]
+	mi := &file_dataplane_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3668,7 @@ func (x *MTUSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MTUSettings.ProtoReflect.Descriptor instead.
 func (*MTUSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{39}
+	return file_dataplane_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MTUSettings) GetLinks() string {
@@ -3645,7 +3714,7 @@ type RouteSettings struct {
 
 func (x *RouteSettings) Reset() {
 	*x = RouteSettings{}
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3726,7 @@ func (x *RouteSettings) String() string {
 func (*RouteSettings) ProtoMessage() {}
 
 func (x *RouteSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_dataplane_proto_msgTypes[40]
+	mi := &file_dataplane_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3739,7 @@ func (x *RouteSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteSettings.ProtoReflect.Descriptor instead.
 func (*RouteSettings) Descriptor() ([]byte, []int) {
-	return file_dataplane_proto_rawDescGZIP(), []int{40}
+	return file_dataplane_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RouteSettings) GetOff() bool {
@@ -3911,8 +3980,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\tR\x03key\"\xd0\n" +
-	"\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"\x94\v\n" +
 	"\fHostSettings\x12Q\n" +
 	"\x10endpoint_to_host\x18\x01 \x01(\x0e2'.twill.dataplane.v1.HostSettings.ToHostR\x0eendpointToHost\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x03(\tR\bprefixes\x12\x18\n" +
@@ -3943,7 +4011,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x06kernel\x18\x16 \x01(\v2\".twill.dataplane.v1.KernelSettingsR\x06kernel\x12@\n" +
 	"\biptables\x18\x17 \x01(\v2$.twill.dataplane.v1.IPTablesSettingsR\biptables\x12?\n" +
 	"\bservices\x18\x18 \x01(\v2#.twill.dataplane.v1.ServicePrefixesR\bservices\x12R\n" +
-	"\rservice_loops\x18\x19 \x01(\x0e2-.twill.dataplane.v1.HostSettings.ServiceLoopsR\fserviceLoops\"*\n" +
+	"\rservice_loops\x18\x19 \x01(\x0e2-.twill.dataplane.v1.HostSettings.ServiceLoopsR\fserviceLoops\x12B\n" +
+	"\flocal_subnet\x18\x1a \x01(\v2\x1f.twill.dataplane.v1.LocalSubnetR\vlocalSubnet\"*\n" +
 	"\x06ToHost\x12\b\n" +
 	"\x04DROP\x10\x00\x12\n" +
 	"\n" +
@@ -3955,7 +4024,11 @@ const file_dataplane_proto_rawDesc = "" +
 	"LOOPS_DROP\x10\x00\x12\x10\n" +
 	"\fLOOPS_REJECT\x10\x01\x12\x0e\n" +
 	"\n" +
-	"LOOPS_PASS\x10\x02\"c\n" +
+	"LOOPS_PASS\x10\x02\"Q\n" +
+	"\vLocalSubnet\x12\x14\n" +
+	"\x05pools\x18\x01 \x03(\tR\x05pools\x12\x16\n" +
+	"\x06except\x18\x02 \x03(\tR\x06except\x12\x14\n" +
+	"\x05again\x18\x03 \x01(\x04R\x05again\"c\n" +
 	"\x0fServicePrefixes\x12\x18\n" +
 	"\acluster\x18\x01 \x03(\tR\acluster\x12\x1a\n" +
 	"\bexternal\x18\x02 \x03(\tR\bexternal\x12\x1a\n" +
@@ -4054,7 +4127,7 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 }
 
 var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_dataplane_proto_goTypes = []any{
 	(Action)(0),                    // 0: twill.dataplane.v1.Action
 	(TunnelKind)(0),                // 1: twill.dataplane.v1.TunnelKind
@@ -4092,18 +4165,19 @@ var file_dataplane_proto_goTypes = []any{
 	(*PeerID)(nil),                 // 33: twill.dataplane.v1.PeerID
 	(*TunnelPeer)(nil),             // 34: twill.dataplane.v1.TunnelPeer
 	(*HostSettings)(nil),           // 35: twill.dataplane.v1.HostSettings
-	(*ServicePrefixes)(nil),        // 36: twill.dataplane.v1.ServicePrefixes
-	(*IPTablesSettings)(nil),       // 37: twill.dataplane.v1.IPTablesSettings
-	(*KernelSettings)(nil),         // 38: twill.dataplane.v1.KernelSettings
-	(*Failsafe)(nil),               // 39: twill.dataplane.v1.Failsafe
-	(*LogSettings)(nil),            // 40: twill.dataplane.v1.LogSettings
-	(*NATOutgoing)(nil),            // 41: twill.dataplane.v1.NATOutgoing
-	(*Tunnel)(nil),                 // 42: twill.dataplane.v1.Tunnel
-	(*VXLANSettings)(nil),          // 43: twill.dataplane.v1.VXLANSettings
-	(*WireGuardSettings)(nil),      // 44: twill.dataplane.v1.WireGuardSettings
-	(*TableRange)(nil),             // 45: twill.dataplane.v1.TableRange
-	(*MTUSettings)(nil),            // 46: twill.dataplane.v1.MTUSettings
-	(*RouteSettings)(nil),          // 47: twill.dataplane.v1.RouteSettings
+	(*LocalSubnet)(nil),            // 36: twill.dataplane.v1.LocalSubnet
+	(*ServicePrefixes)(nil),        // 37: twill.dataplane.v1.ServicePrefixes
+	(*IPTablesSettings)(nil),       // 38: twill.dataplane.v1.IPTablesSettings
+	(*KernelSettings)(nil),         // 39: twill.dataplane.v1.KernelSettings
+	(*Failsafe)(nil),               // 40: twill.dataplane.v1.Failsafe
+	(*LogSettings)(nil),            // 41: twill.dataplane.v1.LogSettings
+	(*NATOutgoing)(nil),            // 42: twill.dataplane.v1.NATOutgoing
+	(*Tunnel)(nil),                 // 43: twill.dataplane.v1.Tunnel
+	(*VXLANSettings)(nil),          // 44: twill.dataplane.v1.VXLANSettings
+	(*WireGuardSettings)(nil),      // 45: twill.dataplane.v1.WireGuardSettings
+	(*TableRange)(nil),             // 46: twill.dataplane.v1.TableRange
+	(*MTUSettings)(nil),            // 47: twill.dataplane.v1.MTUSettings
+	(*RouteSettings)(nil),          // 48: twill.dataplane.v1.RouteSettings
 }
 var file_dataplane_proto_depIdxs = []int32{
 	9,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
@@ -4160,29 +4234,30 @@ var file_dataplane_proto_depIdxs = []int32{
 	1,  // 51: twill.dataplane.v1.PeerID.kind:type_name -> twill.dataplane.v1.TunnelKind
 	1,  // 52: twill.dataplane.v1.TunnelPeer.kind:type_name -> twill.dataplane.v1.TunnelKind
 	5,  // 53: twill.dataplane.v1.HostSettings.endpoint_to_host:type_name -> twill.dataplane.v1.HostSettings.ToHost
-	39, // 54: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
-	39, // 55: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
-	40, // 56: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
-	41, // 57: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
-	42, // 58: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
-	43, // 59: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
-	44, // 60: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
-	46, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
-	47, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
-	38, // 63: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
-	37, // 64: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
-	36, // 65: twill.dataplane.v1.HostSettings.services:type_name -> twill.dataplane.v1.ServicePrefixes
+	40, // 54: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
+	40, // 55: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
+	41, // 56: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
+	42, // 57: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
+	43, // 58: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
+	44, // 59: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
+	45, // 60: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
+	47, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
+	48, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
+	39, // 63: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
+	38, // 64: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
+	37, // 65: twill.dataplane.v1.HostSettings.services:type_name -> twill.dataplane.v1.ServicePrefixes
 	6,  // 66: twill.dataplane.v1.HostSettings.service_loops:type_name -> twill.dataplane.v1.HostSettings.ServiceLoops
-	23, // 67: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
-	39, // 68: twill.dataplane.v1.WireGuardSettings.in_clear:type_name -> twill.dataplane.v1.Failsafe
-	45, // 69: twill.dataplane.v1.WireGuardSettings.tables:type_name -> twill.dataplane.v1.TableRange
-	7,  // 70: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
-	8,  // 71: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
-	71, // [71:72] is the sub-list for method output_type
-	70, // [70:71] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	36, // 67: twill.dataplane.v1.HostSettings.local_subnet:type_name -> twill.dataplane.v1.LocalSubnet
+	23, // 68: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
+	40, // 69: twill.dataplane.v1.WireGuardSettings.in_clear:type_name -> twill.dataplane.v1.Failsafe
+	46, // 70: twill.dataplane.v1.WireGuardSettings.tables:type_name -> twill.dataplane.v1.TableRange
+	7,  // 71: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
+	8,  // 72: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
+	72, // [72:73] is the sub-list for method output_type
+	71, // [71:72] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -4222,7 +4297,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

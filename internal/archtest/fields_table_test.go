@@ -46,6 +46,8 @@ var proofs = []proof{
 	{"nft.TestTheSettingChangesWhoMayChangeTheTable, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "nftablesTableOwnerEnabled"},
 	{"nft.TestSettingsLetPassWhatIsElseDropped, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads disableConntrackInvalidCheck"},
 	{"calc.TestWhoHasAFloatingAddress", "FelixConfigurationSpec", "floatingIPs"},
+	{"proxy.TestHostsOfTheNetworkFindAWorkload, calc.TestEachSettingReachesTheIntent, TestIntentsAreWhatTheResourcesSay, testdata/script/local_subnet.txt", "FelixConfigurationSpec", "localSubnetL2Reachability"},
+	{"proxy.TestAddressesAreAnnouncedAgain, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "localSubnetL2ReachabilityRefreshInterval"},
 	{"nft.TestNothingIsForwardedToAServiceThatIsNotThere, iptables.TestNothingIsForwardedToAServiceThatIsNotThere, agreetest.TestHandCases, calc.TestEachSettingReachesTheIntent, testdata/script/service_loops.txt", "FelixConfigurationSpec", "serviceLoopPrevention"},
 	{"nft.TestRequestsForMetadataArriveAtTheServer, calc.TestEachSettingReachesTheIntent, testdata/script/metadata.txt", "FelixConfigurationSpec", "metadataAddr metadataPort"},
 	{"tunnel.TestSettingsSayWhatADeviceIs, calc.TestEachSettingReachesTheIntent, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanVNI vxlanMTU vxlanMTUV6"},

@@ -42,14 +42,16 @@ type pool struct {
 	cidr netip.Prefix
 	nat  bool
 	has  bool // workloads' addresses, floating ones among them
+	bare bool // no tunnel leads to its addresses
 }
 
 // putPool takes over a pool, whose CIDR is valid: else it would not have been admitted.
 func (g *Graph) putPool(key string, r *api.IPPool) {
 	g.dirtyHost, g.floats.all = true, true
 	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
-		g.pools[key] = pool{cidr, r.Spec.NATOutgoing, len(r.Spec.AllowedUses) == 0 || slices.Contains(r.Spec.AllowedUses, "Workload")}
-		g.reach.SetPool(key, wayOf(cidr, r.Spec))
+		way := wayOf(cidr, r.Spec)
+		g.pools[key] = pool{cidr, r.Spec.NATOutgoing, len(r.Spec.AllowedUses) == 0 || slices.Contains(r.Spec.AllowedUses, "Workload"), way.Mode == route.ByBGP}
+		g.reach.SetPool(key, way)
 	}
 }
 
@@ -89,6 +91,28 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 	}
 	n.From, n.Pool = ordered(n.From), ordered(n.Pool)
 	return n
+}
+
+// localSubnet returns for which addresses of workloads the host answers on its networks. An address must be in a pool, which says that it is a workload's, and
+// be no node's: else whoever may write an endpoint could take the address of a router.
+func (g *Graph) localSubnet() (l intent.LocalSubnet) {
+	if g.config.Settings.LocalSubnet != "PodsAndLoadBalancers" {
+		return l
+	}
+	for _, p := range g.pools {
+		if p.has && p.bare {
+			l.Pools = append(l.Pools, p.cidr)
+		}
+	}
+	for _, as := range g.nodes {
+		for _, a := range as {
+			if l.Has(a.Addr()) {
+				l.Except = append(l.Except, a)
+			}
+		}
+	}
+	l.Pools, l.Except, l.Again = ordered(l.Pools), ordered(l.Except), g.config.Settings.LocalSubnetAgain
+	return l
 }
 
 // ordered sorts prefixes, each once.

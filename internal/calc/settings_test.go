@@ -33,6 +33,8 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"metadataAddr":"192.0.2.7","metadataPort":81`, map[string]string{"Metadata": "192.0.2.7:81"}},
 		{`"interfaceExclude":"/^kube/,dummy0"`, map[string]string{"Exclude": "[/^kube/ dummy0]"}},
 		{`"ipForwarding":"Disabled"`, map[string]string{"NoForwarding": "true"}},
+		{`"localSubnetL2Reachability":"PodsAndLoadBalancers"`, map[string]string{"LocalSubnet.Pools": "[10.65.0.0/16]", "LocalSubnet.Again": "2m0s"}},
+		{`"localSubnetL2Reachability":"PodsAndLoadBalancers","localSubnetL2ReachabilityRefreshInterval":"0"`, map[string]string{"LocalSubnet.Pools": "[10.65.0.0/16]"}},
 		{`"serviceLoopPrevention":"Reject"`, map[string]string{"ServiceLoops": fmt.Sprint(intent.LoopsReject)}},
 		{`"serviceLoopPrevention":"disabled"`, map[string]string{"ServiceLoops": fmt.Sprint(intent.LoopsPass)}},
 		{`"ipv6Support":false`, map[string]string{"NoIPv6": "true"}},
@@ -103,6 +105,7 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 	covered["WireGuard.Hosts"], covered["WireGuard.InClear"] = true, true                                      // Nodes have a say: TestWhatOfHostsIsEncrypted, TestIntentsAreWhatTheResourcesSay
 	covered["NAT.From"] = true                                                                                 // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
 	covered["Tunnels"] = true                                                                                  // so do they: TestHowOtherHostsAreReached
+	covered["LocalSubnet.Except"] = true                                                                       // pools and Nodes say it: TestIntentsAreWhatTheResourcesSay
 	covered["Services.Cluster"], covered["Services.External"], covered["Services.Balancer"] = true, true, true // BGPConfigurations say it: TestIntentsAreWhatTheResourcesSay
 	covered["Inside"] = true                                                                                   // so do they, and Nodes: TestIntentsAreWhatTheResourcesSay
 	covered["MTU.Own"], covered["MTU.Wanted"] = true, true                                                     // and so do Nodes and pools: TestIntentsAreWhatTheResourcesSay

@@ -37,6 +37,8 @@ type Settings struct {
 	AllowVXLAN          bool // from workloads
 	AllowIPIP           bool // from workloads
 	ServiceLoops        string
+	LocalSubnet         string
+	LocalSubnetAgain    time.Duration
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
 	OwnTable            bool   // nobody else may change the nftables table

@@ -343,14 +343,34 @@ type HostSettings struct {
 	Tunnels  Tunnels
 	VXLAN    VXLANSettings
 	// WireGuard are settings of tunnels that Tunnels has.
-	WireGuard WireGuardSettings
-	Checksums Checksums // of what goes through VXLAN and IPIP
-	MTU       MTUSettings
-	Routes    RouteSettings
-	IPTables  IPTablesSettings
-	Services  ServicePrefixes
+	WireGuard   WireGuardSettings
+	Checksums   Checksums // of what goes through VXLAN and IPIP
+	MTU         MTUSettings
+	Routes      RouteSettings
+	IPTables    IPTablesSettings
+	Services    ServicePrefixes
+	LocalSubnet LocalSubnet
 	// ServiceLoops is the action for what the host forwards to Services.
 	ServiceLoops ServiceLoops
+}
+
+// LocalSubnet says for which of its workloads' own addresses the host answers ARP and neighbour solicitations on its networks: those in Pools, and not
+// in Except. The zero value: for none.
+type LocalSubnet struct {
+	Pools  []netip.Prefix // of workloads, without a tunnel, sorted
+	Except []netip.Prefix // addresses of nodes within them, sorted
+	Again  time.Duration  // how often they are announced again; zero: never
+}
+
+// Has reports whether the host may answer for an address of a workload.
+func (l LocalSubnet) Has(a netip.Addr) bool {
+	in := func(p netip.Prefix) bool { return p.Contains(a) }
+	return slices.ContainsFunc(l.Pools, in) && !slices.ContainsFunc(l.Except, in)
+}
+
+// Equal reports whether two are the same.
+func (l LocalSubnet) Equal(o LocalSubnet) bool {
+	return slices.Equal(l.Pools, o.Pools) && slices.Equal(l.Except, o.Except) && l.Again == o.Again
 }
 
 // ServicePrefixes are those whose addresses of services this node may advertise by BGP, each list sorted. What is sent to such an address comes
@@ -455,7 +475,7 @@ func (s LogSettings) Begin(tier string, p PolicyID) string {
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.Exclude, o.Exclude) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
-		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link && h.Services.Equal(o.Services) && h.ServiceLoops == o.ServiceLoops
+		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link && h.Services.Equal(o.Services) && h.LocalSubnet.Equal(o.LocalSubnet) && h.ServiceLoops == o.ServiceLoops
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
 		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard.Equal(o.WireGuard) && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.IPTables == o.IPTables && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }

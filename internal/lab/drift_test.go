@@ -246,7 +246,7 @@ func TestEverySettingIsLive(t *testing.T) {
 	a, b := &g.Spec.Workloads[0], &g.Spec.Workloads[1]
 	other := map[string]string{
 		"interfacePrefix": `"cali,tap"`, "defaultEndpointToHostAction": `"Accept"`, "allowVXLANPacketsFromWorkloads": `true`,
-		"allowIPIPPacketsFromWorkloads": `true`, "disableConntrackInvalidCheck": `true`, "workloadSourceSpoofing": `"Any"`, "serviceLoopPrevention": `"Reject"`,
+		"allowIPIPPacketsFromWorkloads": `true`, "disableConntrackInvalidCheck": `true`, "workloadSourceSpoofing": `"Any"`, "serviceLoopPrevention": `"Reject"`, "localSubnetL2Reachability": `"PodsAndLoadBalancers"`, "localSubnetL2ReachabilityRefreshInterval": `"1m"`,
 		"nftablesRefreshInterval": `"2s"`, "routeRefreshInterval": `"2s"`, "ipsetsRefreshInterval": `"2s"`, "interfaceExclude": `"/^kube/,dummy0"`, "ipv6Support": `false`, "ipForwarding": `"Disabled"`, "floatingIPs": `"Enabled"`, "metadataAddr": `"172.30.0.1"`, "metadataPort": `8776`, "interfaceRefreshInterval": `"2s"`, "logSeverityScreen": `"Debug"`, "logFilePath": `"/run/twill-drift.log"`, "endpointStatusPathPrefix": `"/run/twill-drift"`, "logSeverityFile": `"Error"`, "logSeveritySys": `"Error"`, "logDebugFilenameRegex": `"."`, "debugDisableLogDropping": `true`, "debugMemoryProfilePath": `"/run/twill-drift.pprof"`, "usageReportingEnabled": `false`, "usageReportingInitialDelay": `"1s"`, "usageReportingInterval": `"1h"`,
 		"openstackRegion": `"west"`, "reportingInterval": `"1s"`, "reportingTTL": `"5s"`, "endpointReportingEnabled": `false`,
 		"endpointReportingDelay": `"2s"`, "healthEnabled": `false`, "healthHost": `"127.0.0.1"`, "healthPort": `9199`,

@@ -13,7 +13,7 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 
 // felixSettings are those of which both agents do the same.
 var felixSettings = slices.Concat(
-	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay wireguardKeepAlive liveMigrationRouteConvergenceTime usageReportingInitialDelay usageReportingInterval", period),
+	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay wireguardKeepAlive liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
 		"prometheusProcessMetricsEnabled prometheusWireGuardMetricsEnabled wireguardThreadingEnabled wireguardHostEncryptionEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled debugDisableLogDropping usageReportingEnabled routeSyncDisabled useInternalDataplaneDriver", pointer),
 	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6", from(1, 65535)), fieldsOf("wireguardInterfaceName", pick("wireguard.cali", "wg0")), fieldsOf("wireguardInterfaceNameV6", pick("wg-v6.cali", "wg1")), fieldsOf("wireguardRoutingRulePriority", from(1, 9999)), fieldsOf("wireguardMTU wireguardMTUV6 vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
@@ -28,6 +28,7 @@ var felixSettings = slices.Concat(
 		opt("chainInsertMode", anyCase("Insert", "Append")), opt("defaultEndpointToHostAction", anyCase("Drop", "Accept", "Return")),
 		opt("logPrefix", pick("calico-packet", "%t %n")), opt("logActionRateLimit", pick("10/second", "9999/day")), opt("logActionRateLimitBurst", from(1, 9999)),
 		opt("flowLogsLocalReporter", enabled), opt("flowLogsPolicyEvaluationMode", pick("None", "Continuous")), opt("workloadSourceSpoofing", anyCase("Disabled", "Any")), opt("serviceLoopPrevention", anyCase("Drop", "Reject", "Disabled")),
+		opt("localSubnetL2Reachability", pick("Disabled", "PodsAndLoadBalancers")),
 		opt("natOutgoingAddress", addr4), opt("natPortRange", pick("32768:65535")), opt("natOutgoingExclusions", pick("IPPoolsOnly", "IPPoolsAndHostIPs")),
 		opt("iptablesNATOutgoingInterfaceFilter", pick("eth0", "eth+")), opt("openstackRegion", pick("region-1")), opt("nftablesMode", pick("Enabled", "Disabled", "Auto")),
 		opt("nftablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(83, 185)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
@@ -43,7 +44,7 @@ var laterSettings = slices.Concat(
 		"requireMTUFile sidecarAccelerationEnabled xdpEnabled", pointer),
 	fieldsOf("dataplaneWatchdogTimeout iptablesRefreshInterval iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
 		"bpfKubeProxyMinSyncPeriod debugSimulateCalcGraphHangAfter debugSimulateDataplaneApplyDelay debugSimulateDataplaneHangAfter flowLogsFlushInterval "+
-		"localSubnetL2ReachabilityRefreshInterval xdpRefreshInterval", period),
+		"xdpRefreshInterval", period),
 	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+
 		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
 		"bpfMapSizePerCpuConntrack bpfMapSizeRoute "+
@@ -63,7 +64,7 @@ var laterSettings = slices.Concat(
 		opt("bpfLogFilters", pairs([]string{"all", "weps"}, []string{"tcp", ""})), opt("bpfLogLevel", either(pick(""), anyCase("Off", "Info", "Debug"))),
 		opt("bpfMapSizeConntrackScaling", anyCase("Disabled", "DoubleIfFull")), opt("bpfOverlayHostSourceIP", pick("TunnelAddress", "HostAddress")), opt("bpfPSNATPorts", pick("20000:29999")),
 		opt("iptablesBackend", pick("Legacy", "NFT", "Auto")), opt("istioDSCPMark", either(from(0, 63), pick("AF11"))), opt("kubeNodePortRanges", some(0, 2, pick("30000:32767"))),
-		opt("localSubnetL2Reachability", pick("Disabled", "PodsAndLoadBalancers")), opt("routeSource", anyCase("WorkloadIPs", "CalicoIPAM")),
+		opt("routeSource", anyCase("WorkloadIPs", "CalicoIPAM")),
 	},
 )
 

@@ -69,7 +69,34 @@ func (x *expected) hostLines() []string {
 		fmt.Sprint("inside ", x.inside()),
 		"hosts encrypted " + x.hostsEncrypted(),
 		"services " + x.services(),
+		"local subnet " + x.localSubnet(),
 	}
+}
+
+// localSubnet is for which addresses of workloads the host answers on its networks.
+func (x *expected) localSubnet() string {
+	if setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.LocalSubnetL2Reachability }), "Disabled") == "Disabled" {
+		return "[] []"
+	}
+	pools, except := map[string]bool{}, map[string]bool{}
+	for _, p := range x.pools {
+		tunnel := func(mode string) bool { return mode != "" && mode != "Never" }
+		workloads := len(p.Spec.AllowedUses) == 0 || slices.Contains(p.Spec.AllowedUses, "Workload")
+		if !workloads || tunnel(p.Spec.VXLANMode) || tunnel(p.Spec.IPIPMode) {
+			continue
+		}
+		for _, n := range netsOf([]string{p.Spec.CIDR}) {
+			pools[n.String()] = true
+			for _, node := range x.nodes {
+				for _, a := range addressesOf(node) {
+					if n.Contains(a.Addr()) {
+						except[a.String()] = true
+					}
+				}
+			}
+		}
+	}
+	return fmt.Sprint(slices.Sorted(maps.Keys(pools)), " ", slices.Sorted(maps.Keys(except)))
 }
 
 // hostsEncrypted is for which families what hosts send to each other is encrypted, and what of it is not.

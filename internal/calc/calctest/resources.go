@@ -241,6 +241,7 @@ func (w *Cluster) nat(spec object) {
 	}{
 		{"natOutgoingExclusions", []any{"IPPoolsOnly", "IPPoolsAndHostIPs"}},
 		{"serviceLoopPrevention", []any{"Drop", "Reject", "Disabled"}},
+		{"localSubnetL2Reachability", []any{"PodsAndLoadBalancers", "PodsAndLoadBalancers", "Disabled"}},
 		{"floatingIPs", []any{"Enabled", "Enabled", "Enabled", "Disabled"}},
 		{"natPortRange", []any{"32768:65535", "1024:2000"}},
 		{"metadataAddr", []any{"192.0.2.1", "127.0.0.1", "None"}},

@@ -1,8 +1,11 @@
-// Package proxy has the host answer, on its own links, for floating addresses of its workloads.
+// Package proxy has the host answer, on its own links, for floating addresses of its workloads and, if settings ask for it, for their own.
 //
-// In: workload endpoints of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
-// Out: a proxy entry for each floating address on each link of the host whose network has it, so that hosts of that network which have no route
-// to it find it by ARP and neighbour discovery; an announcement when it is new there; an [intent.Outcome] for each endpoint that has or had one.
+// In: workload endpoints, their routes and settings of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
+// Out: a proxy entry for each such address on each link of the host whose network has it, so that hosts of that network which have no route
+// to it find it by ARP and neighbour discovery; an announcement when it is new there, and of workloads' own addresses again with each reading; an
+// [intent.Outcome] for each endpoint that has or had one.
+//
+// A machine that is about to come from another host is not answered for: until it is here, that host is.
 //
 // Ours are the entries with the agent's protocol. Nothing is removed before the source is in sync. A link with an entry of IPv6 has proxy_ndp on; it
 // stays on, and means nothing without entries.
@@ -28,8 +31,10 @@ import (
 type Driver struct {
 	rtnl      *rtnl.Handle
 	sysctl    *sysctl.Handle
-	endpoints map[intent.EndpointID]intent.Endpoint // with floating addresses
-	workloads map[intent.EndpointID]string          // interfaces of all
+	workloads map[intent.EndpointID]intent.Endpoint // all
+	asking    map[intent.EndpointID]ask             // of those of them that the host may answer for
+	coming    map[netip.Prefix]bool                 // routes to machines that are still on another host
+	subnet    intent.LocalSubnet
 	links     map[string]ifmon.Link
 	prefixes  []string                   // of names of workloads' interfaces
 	news      map[intent.EndpointID]bool // whose outcome is to be reported
@@ -38,9 +43,22 @@ type Driver struct {
 	ready, inSync, failed bool
 	held                  func(link string) bool
 	check                 intent.Cause // why the kernel must be read; empty: it need not
+	again                 bool         // workloads' own addresses are to be announced again
 	repairs               []intent.Repair
 	refresh               time.Duration
 	settled               bool // refresh is known
+}
+
+// ask is what the host may answer for on behalf of an endpoint.
+type ask struct {
+	link        string
+	floats, own []netip.Addr
+}
+
+func (a ask) none() bool { return len(a.floats)+len(a.own) == 0 }
+
+func (a ask) equal(o ask) bool {
+	return a.link == o.link && slices.Equal(a.floats, o.floats) && slices.Equal(a.own, o.own)
 }
 
 // changed is the cause of a reading after which what differs is no repair.
@@ -49,7 +67,7 @@ const changed intent.Cause = "change"
 // New returns a driver for the namespace of the handles.
 func New(h *rtnl.Handle, s *sysctl.Handle) *Driver {
 	return &Driver{
-		rtnl: h, sysctl: s, endpoints: map[intent.EndpointID]intent.Endpoint{}, workloads: map[intent.EndpointID]string{}, links: map[string]ifmon.Link{},
+		rtnl: h, sysctl: s, workloads: map[intent.EndpointID]intent.Endpoint{}, asking: map[intent.EndpointID]ask{}, coming: map[netip.Prefix]bool{}, links: map[string]ifmon.Link{},
 		prefixes: []string{"cali"}, news: map[intent.EndpointID]bool{}, made: map[rtnl.Proxy]bool{}, check: changed, held: func(string) bool { return false },
 	}
 }
@@ -59,38 +77,74 @@ func (d *Driver) Merge(b intent.Batch) {
 	if b.InSync && !d.inSync {
 		d.inSync, d.check = true, changed
 	}
+	all := false // endpoints must be looked at
 	if b.Host != nil {
 		d.refresh, d.settled = b.Host.Refresh.Routes, true
 		if b.Host.Prefixes != nil && !slices.Equal(d.prefixes, b.Host.Prefixes) {
 			d.prefixes, d.check = b.Host.Prefixes, changed
 		}
+		all, d.subnet = !d.subnet.Equal(b.Host.LocalSubnet), b.Host.LocalSubnet
+	}
+	for _, r := range b.Routes {
+		all = d.comes(r.Dst, r.Kind == intent.RouteLink && r.Move == intent.Comes) || all
 	}
 	for _, e := range b.Endpoints {
-		if e.ID.Kind != intent.Workload {
-			continue
+		if e.ID.Kind == intent.Workload {
+			d.workloads[e.ID] = e
+			d.look(e.ID)
 		}
-		d.workloads[e.ID] = e.Link
-		had, known := d.endpoints[e.ID]
-		floats := e.Link != "" && len(e.NATs) > 0
-		if !floats && !known || known && had.Link == e.Link && slices.Equal(had.NATs, e.NATs) {
-			continue
-		}
-		if d.endpoints[e.ID] = e; !floats {
-			delete(d.endpoints, e.ID)
-		}
-		d.news[e.ID], d.check = true, changed
 	}
 	for _, k := range b.Removed {
-		id, is := k.(intent.EndpointID)
-		if !is {
-			continue
+		switch id := k.(type) {
+		case intent.RouteID:
+			all = d.comes(id.Prefix, false) || all
+		case intent.EndpointID:
+			delete(d.workloads, id)
+			d.look(id)
+			delete(d.news, id)
 		}
-		if _, known := d.endpoints[id]; known {
-			d.check = changed
+	}
+	if all {
+		for id := range d.workloads {
+			d.look(id)
 		}
-		delete(d.endpoints, id)
-		delete(d.workloads, id)
-		delete(d.news, id)
+	}
+}
+
+// comes notes whether a route is to a machine that is still on another host, and reports whether that is new.
+func (d *Driver) comes(to netip.Prefix, yes bool) bool {
+	if d.coming[to] == yes {
+		return false
+	}
+	if d.coming[to] = yes; !yes {
+		delete(d.coming, to)
+	}
+	return true
+}
+
+// look notes what the host may answer for on behalf of an endpoint now.
+func (d *Driver) look(id intent.EndpointID) {
+	e, there := d.workloads[id]
+	is := ask{link: e.Link}
+	if e.Link != "" {
+		for _, n := range e.NATs {
+			is.floats = append(is.floats, n.External)
+		}
+		for _, a := range e.Addrs {
+			if e.Closed == "" && d.subnet.Has(a) && !d.coming[netip.PrefixFrom(a, a.BitLen())] {
+				is.own = append(is.own, a)
+			}
+		}
+	}
+	was, had := d.asking[id]
+	if is.none() && !had || had && was.equal(is) {
+		return
+	}
+	if d.asking[id] = is; is.none() {
+		delete(d.asking, id)
+	}
+	if d.check = changed; there {
+		d.news[id] = true
 	}
 }
 
@@ -101,7 +155,7 @@ func (d *Driver) Links(changes []ifmon.Change) {
 			d.links[c.Name] = c.Link
 		}
 	}
-	if len(d.endpoints) > 0 {
+	if len(d.asking) > 0 {
 		d.check = changed
 	}
 }
@@ -109,7 +163,7 @@ func (d *Driver) Links(changes []ifmon.Change) {
 // Gate takes which policy is in force: no address is answered for before that of its workload is.
 func (d *Driver) Gate(ready bool, held func(link string) bool) {
 	d.ready, d.held = ready, held
-	if len(d.endpoints) > 0 {
+	if len(d.asking) > 0 {
 		d.check = changed
 	}
 }
@@ -126,11 +180,17 @@ func (d *Driver) Resync(context.Context) error {
 	if d.check == "" {
 		d.check = intent.ByReadBack
 	}
+	d.again = d.subnet.Again > 0
 	return nil
 }
 
-// Refresh returns how often the settings want that; false: no settings came yet.
-func (d *Driver) Refresh() (time.Duration, bool) { return d.refresh, d.settled }
+// Refresh returns how often the settings want that, or the announcements that come with it; false: no settings came yet.
+func (d *Driver) Refresh() (time.Duration, bool) {
+	if again := d.subnet.Again; again > 0 && (d.refresh == 0 || again < d.refresh) {
+		return again, d.settled
+	}
+	return d.refresh, d.settled
+}
 
 // Repairs returns what was repaired since the last call.
 func (d *Driver) Repairs() []intent.Repair {
@@ -142,17 +202,17 @@ func (d *Driver) Repairs() []intent.Repair {
 // wanted returns the entries that should be, each with its link and whose address it is.
 func (d *Driver) wanted() map[rtnl.Proxy]owner {
 	out, workloads := map[rtnl.Proxy]owner{}, map[string]bool{}
-	for _, link := range d.workloads {
-		workloads[link] = true
+	for _, e := range d.workloads {
+		workloads[e.Link] = true
 	}
-	for id, e := range d.endpoints {
-		if !d.links[e.Link].Up || !d.ready || d.held(e.Link) {
+	for id, e := range d.asking {
+		if !d.links[e.link].Up || !d.ready || d.held(e.link) {
 			continue
 		}
-		for _, n := range e.NATs {
+		for i, a := range slices.Concat(e.floats, e.own) {
 			for _, l := range d.links {
-				if d.ofHost(l, workloads) && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(n.External) }) {
-					out[rtnl.Proxy{Link: l.Index, Addr: n.External}] = owner{id, l}
+				if d.ofHost(l, workloads) && onNetwork(l, a) {
+					out[rtnl.Proxy{Link: l.Index, Addr: a}] = owner{id, l, i >= len(e.floats)}
 				}
 			}
 		}
@@ -163,11 +223,18 @@ func (d *Driver) wanted() map[rtnl.Proxy]owner {
 type owner struct {
 	id   intent.EndpointID
 	link ifmon.Link
+	own  bool // it is the workload's own address
 }
 
-// ofHost reports whether an interface leads to other hosts, and is up.
+// onNetwork reports whether a network of an interface has an address, which is not the interface's.
+func onNetwork(l ifmon.Link, a netip.Addr) bool {
+	return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) }) &&
+		!slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
+// ofHost reports whether an interface leads to other hosts, who ask there for link-layer addresses, and is up.
 func (d *Driver) ofHost(l ifmon.Link, workloads map[string]bool) bool {
-	return l.Up && l.Name != "lo" && !workloads[l.Name] && !slices.ContainsFunc(d.prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })
+	return l.Up && l.MAC != "" && l.Name != "lo" && !workloads[l.Name] && !slices.ContainsFunc(d.prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })
 }
 
 // Apply makes what is wanted.
@@ -186,7 +253,9 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			return nil, ctx.Err()
 		}
 		if slices.Contains(have, p) {
-			d.made[p] = true
+			if d.made[p] = true; d.again && o.own {
+				errs = append(errs, d.announce(p, o.link))
+			}
 			continue
 		}
 		if err := d.add(p, o.link); err != nil && !d.rtnl.Gone(o.link.Name, p.Link) { // the event of one that is gone is still to come
@@ -208,7 +277,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		}
 		delete(d.made, p)
 	}
-	d.check, d.failed = "", len(failed) > 0
+	d.check, d.again, d.failed = "", false, len(failed) > 0
 	out := make([]intent.Outcome, 0, len(d.news))
 	for id := range d.news {
 		out = append(out, intent.Outcome{Key: id, Err: failed[id]})
@@ -230,6 +299,10 @@ func (d *Driver) add(p rtnl.Proxy, l ifmon.Link) error {
 	if err := d.rtnl.SetProxy(p); err != nil {
 		return err
 	}
+	return d.announce(p, l)
+}
+
+func (d *Driver) announce(p rtnl.Proxy, l ifmon.Link) error {
 	from := netip.Addr{}
 	for _, a := range l.Addrs {
 		if a.Addr().Is6() && (!from.IsValid() || a.Addr().IsLinkLocalUnicast()) {

@@ -203,7 +203,10 @@ func (r *reading) host(h *pb.HostSettings) intent.HostSettings {
 		Inside: each(h.GetInside(), r.prefix), Metadata: parsed(r, "address and port", h.GetMetadata(), netip.ParseAddrPort),
 		VXLAN: intent.VXLANSettings{VNI: int(h.GetVxlan().GetVni()), Port: small[uint16](r, "port", h.GetVxlan().GetPort())},
 	}
-	services := h.GetServices()
+	services, subnet := h.GetServices(), h.GetLocalSubnet()
+	out.LocalSubnet = intent.LocalSubnet{
+		Pools: each(subnet.GetPools(), r.prefix), Except: each(subnet.GetExcept(), r.prefix), Again: time.Duration(min(subnet.GetAgain(), 1<<40)) * time.Millisecond,
+	}
 	out.Services = intent.ServicePrefixes{Cluster: each(services.GetCluster(), r.prefix), External: each(services.GetExternal(), r.prefix), Balancer: each(services.GetBalancer(), r.prefix)}
 	out.ServiceLoops = intent.ServiceLoops(h.GetServiceLoops())
 	if _, known := pb.HostSettings_ServiceLoops_name[int32(h.GetServiceLoops())]; !known {

@@ -183,6 +183,9 @@ func encodeHost(h intent.HostSettings) *pb.HostSettings {
 			OwnTable: h.OwnTable, Compiled: h.Compiled, Checksums: uint32(h.Checksums),
 			RefreshPolicy: uint64(h.Refresh.Policy.Milliseconds()), RefreshRoutes: uint64(h.Refresh.Routes.Milliseconds()), RefreshInterfaces: uint64(h.Refresh.Interfaces.Milliseconds()),
 		},
+		LocalSubnet: &pb.LocalSubnet{
+			Pools: each(h.LocalSubnet.Pools, text[netip.Prefix]), Except: each(h.LocalSubnet.Except, text[netip.Prefix]), Again: uint64(h.LocalSubnet.Again.Milliseconds()),
+		},
 		Services: &pb.ServicePrefixes{
 			Cluster: each(h.Services.Cluster, text[netip.Prefix]), External: each(h.Services.External, text[netip.Prefix]), Balancer: each(h.Services.Balancer, text[netip.Prefix]),
 		},

@@ -74,14 +74,14 @@ func limitFelix(n node) {
 	for f, words := range map[string][]string{
 		"defaultEndpointToHostAction": {"Drop", "Return", "Accept"}, "chainInsertMode": {"Insert", "Append"},
 		"iptablesFilterAllowAction": {"Accept", "Return"}, "iptablesMangleAllowAction": {"Accept", "Return"}, "iptablesFilterDenyAction": {"Drop", "Reject"},
-		"ipForwarding": {api.Enabled, api.Disabled}, "floatingIPs": {api.Enabled, api.Disabled}, "workloadSourceSpoofing": {"Disabled", "Any"}, "serviceLoopPrevention": {"Drop", "Reject", "Disabled"},
+		"ipForwarding": {api.Enabled, api.Disabled}, "floatingIPs": {api.Enabled, api.Disabled}, "workloadSourceSpoofing": {"Disabled", "Any"}, "serviceLoopPrevention": {"Drop", "Reject", "Disabled"}, "localSubnetL2Reachability": {"Disabled", "PodsAndLoadBalancers"},
 		"nftablesMode": {"Enabled", "Disabled", "Auto"}, "iptablesBackend": {"Auto", "NFT", "Legacy"}, "natOutgoingExclusions": {"IPPoolsOnly", "IPPoolsAndHostIPs"},
 		"logSeverityScreen": levels, "logSeverityFile": levels, "logSeveritySys": levels,
 	} {
 		n.field(f).like(anyCase(words...) + `?`)
 	}
 	n.each(func(f node) { f.like(goDuration).longest(64) },
-		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive", "liveMigrationRouteConvergenceTime", "usageReportingInitialDelay", "usageReportingInterval")
+		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive", "liveMigrationRouteConvergenceTime", "localSubnetL2ReachabilityRefreshInterval", "usageReportingInitialDelay", "usageReportingInterval")
 	const names = interfaceName + `(,` + interfaceName + `)*`
 	n.field("interfacePrefix").like(group(names) + `?`)
 	n.field("iptablesNATOutgoingInterfaceFilter").like(group(names) + `?\+?`)

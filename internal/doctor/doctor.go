@@ -54,6 +54,7 @@ var checks = []check{
 	{"writers", "no other network's daemon programs this host", writers},
 	{"leftovers", "nothing of an upstream agent is left in the kernel", leftovers},
 	{"chains", "no rules of others that drop our packets, or are left over", foreignChains},
+	{"services", "kube-proxy translates services in a way in which policy is asked", services},
 	{"devices", "no interfaces are left over from other networks", devices},
 }
 

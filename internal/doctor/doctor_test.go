@@ -223,6 +223,10 @@ leftovers warn: 1 routes: 10.77.0.5/32 dev cali1 proto 3`},
 			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.2.0/26"), Gateway: addr("192.0.2.2"), Protocol: 80, Link: "eth0"})
 		}, "routes warn: 10.65.2.0/26 dev eth0 is within pool 10.65.0.0/16, and made by Calico's agent"},
 		{"Docker's policy", func(f *Facts) { f.Chains[2].Drop = true }, "chains warn: chain FORWARD of table ip filter drops what no rule of it accepts: also what policy allows workloads"},
+		{
+			"services by IPVS", func(f *Facts) { f.Links = append(f.Links, Link{Name: "kube-ipvs0"}) },
+			"services fail: kube-proxy is in mode IPVS (interface kube-ipvs0): what it forwards passes as the host's own, so that policy of workloads is not asked about it",
+		},
 		{"devices", func(f *Facts) {
 			f.Links[3].Up = true
 			f.Links = append(f.Links, Link{Name: "vxlan.calico"}, Link{Name: "cilium_host"})

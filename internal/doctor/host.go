@@ -308,6 +308,19 @@ func foreignChains(f *Facts) (out []Finding) {
 	return out
 }
 
+// linkIPVS is the interface on which kube-proxy in mode IPVS has the addresses of all services.
+const linkIPVS = "kube-ipvs0"
+
+// services is about IPVS: the kernel takes packets to services for the host's own, as they come (input) and as they go on (output), and a host always
+// reaches its own workloads.
+func services(f *Facts) []Finding {
+	if slices.ContainsFunc(f.Links, func(l Link) bool { return l.Name == linkIPVS }) {
+		return one(Fail, "run kube-proxy in mode nftables or iptables (mode of its configuration), then kube-proxy --cleanup, or reboot",
+			"kube-proxy is in mode IPVS (interface %s): what it forwards passes as the host's own, so that policy of workloads is not asked about it", linkIPVS)
+	}
+	return one(OK, "", "not in mode IPVS")
+}
+
 func (f *Facts) hasChain(name string) bool {
 	return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.Name == name })
 }

@@ -51,7 +51,7 @@ func TestKernelAgrees(t *testing.T) {
 			n.tabled = tabled
 			for i := first; i < min(first+worldsANode, *worlds); i++ {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
-				w := calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true})
+				w := calctest.Random(rng, calctest.Config{Workloads: workloads, Services: true, Unlimited: true})
 				for range rng.IntN(30) {
 					w.Step()
 				}

@@ -38,7 +38,7 @@ func TestIptablesAgrees(t *testing.T) {
 			asked, allowed := 0, 0
 			for i := range min(iptablesWorlds, *worlds) {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
-				w := calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true})
+				w := calctest.Random(rng, calctest.Config{Workloads: workloads, Services: true, Unlimited: true})
 				p := newIptablesPath(n, backend, w)
 				for step := range iptablesSteps {
 					for range rng.IntN(15) {

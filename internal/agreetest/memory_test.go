@@ -71,7 +71,7 @@ func ownLinks() []desired.Addrs {
 
 func memoryOf(t *testing.T, rng *rand.Rand, take func(intent.Batch) *sim.Dataplane) *memoryNode {
 	m := &memoryNode{
-		rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true}), good: calctest.LastGood{}, graph: calc.New(nodeName),
+		rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads, Services: true, Unlimited: true}), good: calctest.LastGood{}, graph: calc.New(nodeName),
 		take: take, routes: map[string]intent.Route{},
 	}
 	for _, l := range ownLinks() {

@@ -30,6 +30,7 @@ type Config struct {
 	Blocks     int  // blocks of addresses of these nodes; zero means none
 	Pools      int  // of addresses; zero means none
 	Wrong      int  // of a hundred resources so many are wrong in some way; zero means 4, negative none
+	Services   bool // prefixes of services are advertised, within what is outside; Pools have more of that
 	Unlimited  bool // no workload limits packets or connections: who asks a kernel for verdicts sends more than any limit
 }
 

@@ -22,9 +22,9 @@ func (w *Cluster) allSlots() []slot {
 		add(0.75, "hostendpoints", "", name+"-eth0", func() object { return w.hostEndpoint(i) })
 	}
 	add(0.5, "felixconfigurations", "", "default", func() object { return w.felix("default") })
-	if w.cfg.Pools > 0 {
+	if w.cfg.Pools > 0 || w.cfg.Services {
 		for _, name := range []string{"default", "node.h1", "node.h2"} {
-			add(0.4, "bgpconfigurations", "", name, func() object { return w.bgp(name) })
+			add(0.3, "bgpconfigurations", "", name, func() object { return w.bgp(name) })
 		}
 	}
 	for _, name := range []string{"t1", "t2", "t3"} {
@@ -226,6 +226,9 @@ func (w *Cluster) felix(name string) object {
 	}
 	if w.maybe(0.1) {
 		spec["vxlanPort"] = 8472
+	}
+	if w.cfg.Services && w.maybe(0.3) {
+		spec["serviceLoopPrevention"] = pick(w, []string{"Drop", "disabled"})
 	}
 	if w.cfg.Pools > 0 {
 		w.nat(spec)

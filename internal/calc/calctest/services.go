@@ -7,12 +7,16 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// bgp says of which prefixes addresses of services are advertised; some are of workloads.
+// bgp says of which prefixes addresses of services are advertised. Without pools they are of the outside (see otherAddr); with pools some are of workloads.
 func (w *Cluster) bgp(name string) object {
+	lists := [][]object{{}, {{"cidr": "203.0.113.5/32"}}, {{"cidr": "2001:db8:ffff::/126"}, {"cidr": "0.0.0.0/0"}}}
+	if w.cfg.Pools > 0 {
+		lists = append(lists, []object{{"cidr": "10.96.0.0/12"}}, []object{{"cidr": "fd00:96::/112"}, {"cidr": "10.65.0.0/24"}})
+	}
 	spec := object{}
 	for _, field := range []string{"serviceClusterIPs", "serviceExternalIPs", "serviceLoadBalancerIPs"} {
 		if w.maybe(0.5) {
-			spec[field] = pick(w, [][]object{{}, {{"cidr": "10.96.0.0/12"}}, {{"cidr": "fd00:96::/112"}, {"cidr": "10.65.0.0/24"}}, {{"cidr": "0.0.0.0/0"}, {"cidr": "203.0.113.9/32"}}})
+			spec[field] = pick(w, lists)
 		}
 	}
 	return resource(api.KindBGPConfiguration, "", name, nil, spec)

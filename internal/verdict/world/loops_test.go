@@ -19,6 +19,10 @@ var loopCases = []stageCase{
 	{"the node advertises others", "PARITY: FLX-67", clusterIPs + "BGPConfiguration node.h1 {serviceClusterIPs: [{cidr: 10.112.0.0/12}]}", asksNobody, profileAllows},
 	{"policy comes first", "PARITY: FLX-67", clusterIPs + "NetworkPolicy prod/shut {types: [Egress]}", asksNobody, endOfDefault},
 	{"the host itself is not asked", "PARITY: FLX-67", clusterIPs, "host/h1 > 10.96.0.9 udp 53", "Allow: no policy of ours is on this way"},
+	{"through a host", "PARITY: FLX-67", clusterIPs, "198.51.100.9 > 10.96.0.9 udp 53 via h1", loopEnds},
+	{"through a host that advertises none", "PARITY: FLX-67", "BGPConfiguration node.h2 {serviceClusterIPs: [{cidr: 10.96.0.0/12}]}", "198.51.100.9 > 10.96.0.9 udp 53 via h1", "Allow: no policy of ours is on this way"},
+	{"a workload elsewhere that has such an address", "PARITY: FLX-67", "BGPConfiguration node.h2 {serviceExternalIPs: [{cidr: 10.0.0.2/32}]}", "prod/web > prod/db tcp 80", loopEnds},
+	{"the host's own workload that has such an address", "PARITY: FLX-67", "BGPConfiguration node.h2 {serviceExternalIPs: [{cidr: 10.0.0.2/32}]}", "host/h2 > prod/db tcp 80", "Allow: a host always reaches its own workloads"},
 	{
 		"a service of Kubernetes has it", "PARITY: FLX-67", clusterIPs + `KubernetesService prod/db {type: ClusterIP, clusterIPs: [10.96.0.9]}`,
 		asksNobody, profileAllows,

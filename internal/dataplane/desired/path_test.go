@@ -84,7 +84,11 @@ func (w *world) step() (b intent.Batch) {
 		w.host = intent.HostSettings{
 			EndpointToHost: intent.ToHost(w.IntN(3)), VXLAN: intent.VXLANSettings{Port: []uint16{0, 8472}[w.IntN(2)]}, AllowInvalid: w.IntN(2) == 0, AllowVXLAN: w.IntN(2) == 0, ReportAllowed: w.IntN(2) == 0,
 			Prefixes: []string{w.one("cali", "tap")}, Exclude: []string{w.one("eth0", "/^eth/", "x")}, Log: intent.LogSettings{Prefix: w.one("", "%t")},
-			FailsafeIn: []intent.Failsafe{{Protocol: 6, Port: uint16(w.IntN(3))}},
+			FailsafeIn:   []intent.Failsafe{{Protocol: 6, Port: uint16(w.IntN(3))}},
+			ServiceLoops: intent.ServiceLoops(w.IntN(3)),
+		}
+		if w.IntN(2) == 0 {
+			w.host.Services = intent.ServicePrefixes{Cluster: []netip.Prefix{netip.MustParsePrefix(w.one("10.96.0.0/12", "fd96::/112", "0.0.0.0/0"))}}
 		}
 		h := w.host
 		b.Host = &h

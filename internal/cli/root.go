@@ -24,6 +24,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/cluster"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/doctor"
 	"github.com/twillnet/twill/internal/cli/etcd"
 	"github.com/twillnet/twill/internal/cli/explain"
 	"github.com/twillnet/twill/internal/cli/get"
@@ -132,6 +133,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("resources", resources.Commands(e)...)
 	add("resources", ipam.Commands(e)...)
 	add("explain", explain.Commands(e)...)
+	add("explain", doctor.Commands(e)...)
 	add("explain", paths.Commands(e)...)
 	add("explain", selectors.Commands(e)...)
 	add("explain", resources.Translate(e))

@@ -85,6 +85,27 @@ func plan(ctx context.Context, left doctor.Leftovers) (out []unhooking, err erro
 	return out, nil
 }
 
+// Drops are the chains of the host that drop what no rule accepts, and in which rules of the agent are: what these accept will be dropped
+// when they go. Of a backend whose rules cannot be seen, unseen says why. Nothing is changed.
+func Drops(ctx context.Context, left doctor.Leftovers) (drops, unseen []string) {
+	for _, b := range []xtables.Backend{xtables.Legacy, xtables.NFT} {
+		for _, f := range []xtables.Family{xtables.IPv4, xtables.IPv6} {
+			if !has(left.Chains, b, f) {
+				continue
+			}
+			u := unhooking{backend: b, family: f}
+			saved, err := xtables.Save(ctx, b, f)
+			if err != nil {
+				unseen = append(unseen, fmt.Sprintf("%s: %s", u.name(), err))
+			}
+			for _, c := range doctor.Unhook(saved).Drops {
+				drops = append(drops, c+" in "+u.name())
+			}
+		}
+	}
+	return drops, unseen
+}
+
 func has(chains []doctor.Chain, b xtables.Backend, f xtables.Family) bool {
 	for _, c := range chains {
 		if c.Legacy == (b == xtables.Legacy) && c.Family == string(f) {

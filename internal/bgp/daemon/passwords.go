@@ -39,6 +39,29 @@ func newPasswords(ctx context.Context, cfg Config) (passwords, error) {
 	return newClusterSecrets(ctx, apiserver.Secrets{Client: client, Namespace: cfg.SecretsNamespace}, cfg.Log.With("part", "secrets")), nil
 }
 
+// CheckPasswords reads the passwords of a plan's sessions from where Run would have them, and returns for each why it cannot be had; empty: it can.
+// Of the configuration, Store, Secrets, SecretsNamespace and Log count. An error means that none could be asked for.
+func CheckPasswords(ctx context.Context, cfg Config, p plan.Plan) (map[plan.Secret]string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	from, err := newPasswords(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	from.use(ctx, p)
+	out := map[plan.Secret]string{}
+	for _, s := range p.Sessions {
+		if s.Password == nil {
+			continue
+		}
+		out[*s.Password] = ""
+		if _, err := from.read(*s.Password); err != nil {
+			out[*s.Password] = err.Error()
+		}
+	}
+	return out, nil
+}
+
 // remembered are passwords that were read. What cannot be read for a moment must not end a session that lives.
 type remembered map[plan.Secret]string
 

@@ -1,11 +1,13 @@
-package explain
+package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -16,12 +18,15 @@ import (
 	bgpdaemon "github.com/twillnet/twill/internal/bgp/daemon"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
+	"github.com/twillnet/twill/internal/cli/caliconode"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/paths"
+	"github.com/twillnet/twill/internal/cni"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/doctor"
+	"github.com/twillnet/twill/internal/doctor/takeover"
 	"github.com/twillnet/twill/internal/hostfacts"
 	"github.com/twillnet/twill/internal/leftovers"
 	"github.com/twillnet/twill/internal/status"
@@ -34,6 +39,9 @@ type doctorFlags struct {
 	output                   console.Output
 	agentAt, bgpAt, bgp, fix string
 	force                    bool
+
+	takeOver                                                bool
+	felixConfig, confDir, binDir, secrets, secretsNamespace string // with takeOver: where to look
 }
 
 func (c *command) doctorCmd() *cobra.Command {
@@ -54,12 +62,22 @@ With --fix leftovers, remove what an upstream agent left in the kernel: its chai
 iptables (legacy and nft), its tables of nftables, IP sets, routes and tunnels. It is
 refused while that agent runs, and while ours does not guard workloads.
 
-Exit code: 0 nothing fails, 1 something does, 2 usage.`,
-		Example: "  twill doctor\n  twill doctor -o wide      # the fixes in a column\n  twill doctor -o json\n  " + doctor.FixLeftovers,
+With --take-over, say what happens when Twill takes the place of Calico's agent here,
+before, while or after that is done: what blocks it, what changes and when, what stays
+the same, and the next steps, also those of the way back. It reads the datastore, the
+kernel, the environment and the file of settings of Calico's agent, and networks of
+container runtimes. Nothing is changed, and nothing is sent to other hosts. It checks:
+  ` + strings.Join(takeover.About(), "\n  ") + `
+
+Exit code: 0 nothing fails or blocks, 1 something does, 2 usage.`,
+		Example: "  twill doctor\n  twill doctor -o wide      # the fixes in a column\n  twill doctor -o json\n  twill doctor --take-over  # may Calico's agent be replaced here?\n  " + doctor.FixLeftovers,
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.fix != "" && d.fix != "leftovers" {
 				return console.Usage("--fix %s: there is only --fix leftovers", d.fix)
+			}
+			if d.takeOver {
+				return c.takeOver(cmd.Context(), &d)
 			}
 			f, err := c.facts(cmd.Context(), &d)
 			if err != nil {
@@ -82,6 +100,11 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 			return nil
 		},
 	}
+	d.addFlags(cmd)
+	return cmd
+}
+
+func (d *doctorFlags) addFlags(cmd *cobra.Command) {
 	d.AddFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&d.agentAt, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
@@ -90,8 +113,14 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "reflector", "bird-reflector", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
 	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted")
+	f.BoolVar(&d.takeOver, "take-over", false, "say what a take-over from Calico's agent changes here, and what blocks it")
+	f.StringVar(&d.felixConfig, "felix-config", caliconode.FelixConfig, "with --take-over: the file of settings of Calico's agent")
+	f.StringVar(&d.confDir, "conf-dir", cmp.Or(os.Getenv("CNI_NET_DIR"), cni.DefaultConfDir), "with --take-over: where runtimes look for networks (CNI_NET_DIR)")
+	f.StringVar(&d.binDir, "bin-dir", cni.DefaultBinDir, "with --take-over: where runtimes look for plugins")
+	f.StringVar(&d.secrets, "secrets-dir", os.Getenv("TWILL_SECRETS_DIR"), "with --take-over: where passwords of BGP sessions are files (TWILL_SECRETS_DIR; default "+bgpdaemon.DefaultSecrets+", and with Kubernetes none)")
+	f.StringVar(&d.secretsNamespace, "secrets-namespace", cmp.Or(os.Getenv("NAMESPACE"), "kube-system"), "with --take-over and DATASTORE_TYPE=kubernetes: of the Secrets that passwords are in (NAMESPACE)")
+	cmd.MarkFlagsMutuallyExclusive("take-over", "fix")
 	d.output.AddFlag(cmd)
-	return cmd
 }
 
 // facts gathers all that is judged.

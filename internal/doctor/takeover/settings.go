@@ -1,0 +1,171 @@
+package takeover
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/config"
+)
+
+// resolve works out settings from FelixConfigurations and what a host says.
+func (f *Facts) resolve(local ...config.Layer) config.Effective {
+	r := config.New(f.Node, local...)
+	for _, c := range f.felix {
+		r.Set(c)
+	}
+	if n := f.Nodes.Node(f.Node); n != nil {
+		r.SetLabels(n.Metadata.Labels)
+	}
+	return r.Resolve()
+}
+
+// effective are the settings that Twill would have.
+func (f *Facts) effective() config.Effective { return f.resolve(f.Local...) }
+
+// upstreams are what upstream's agent has from its file and its environment, which win over the datastore, and what of it Twill does not have.
+func (f *Facts) upstreams() (layers []config.Layer, idle []config.Problem) {
+	if f.File.Text != "" {
+		l, problems := config.FromFile(f.File.Path, f.File.Text)
+		l.Over = true
+		layers, idle = append(layers, l), append(idle, problems...)
+	}
+	if env, ok := f.environ(); ok {
+		l, problems := config.FromEnv(upper(env))
+		l.Name, l.Over = "environment of "+f.Agents[0].Name, true
+		layers, idle = append(layers, l), append(idle, problems...)
+	}
+	return layers, idle
+}
+
+// upper has names of upstream's settings in capitals: its agent reads them in any case of letters. TWILL_ means nothing to it.
+func upper(env []string) (out []string) {
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		switch capital := strings.ToUpper(name); {
+		case strings.HasPrefix(capital, "FELIX_"):
+			out = append(out, capital+"="+value)
+		case !strings.HasPrefix(capital, "TWILL_"):
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// typha are upstream's settings that say where Typha is.
+const typha = "typha"
+
+func settings(f *Facts) (out []Finding) {
+	if f.File.Err != "" {
+		out = append(out, blocks("run this as root", "%s cannot be read, and what it sets is not known: %s", f.File.Path, f.File.Err))
+	}
+	for _, a := range f.Agents {
+		if a.EnvironErr != "" {
+			out = append(out, blocks("run this as root, where processes of the host can be seen (hostPID)", "the environment of %s (pid %d) cannot be read, and what it sets is not known: %s", a.Name, a.PID, a.EnvironErr))
+			break
+		}
+	}
+	layers, idle := f.upstreams()
+	if len(layers) == 0 {
+		return out
+	}
+	out = append(out, typhas(layers, idle)...)
+	for _, p := range idle {
+		if !strings.HasPrefix(strings.TrimPrefix(strings.ToLower(p.Name), "felix_"), typha) {
+			out = append(out, changes(AtStart, "leave it out, or see docs/fields.md for what Twill does instead", "%s of %s: %s", p.Name, where(p.From, layers), p.Reason))
+		}
+	}
+	theirs, ours := f.resolve(layers...), f.effective()
+	for _, p := range theirs.Problems {
+		out = append(out, changes(AtStart, "give it a value that the page of settings has (docs/settings.md)", "%s of %s is not understood: %s", p.Name, p.From, p.Reason))
+	}
+	alike := 0
+	for i, v := range theirs.Values {
+		own := ours.Values[i]
+		if v.Param.Local || !fromHost(v.From, layers) {
+			continue
+		}
+		if v.Text == own.Text {
+			alike++
+			continue
+		}
+		out = append(out, changes(AtStart, fmt.Sprintf("put %s = %s into /etc/twill/twill.conf, or into a FelixConfiguration node.%s, which wins (docs/settings.md)", v.Param.Name, v.Text, f.Node),
+			"%s is %s by %s, and Twill would have %s (%s)", v.Param.Name, shown(v.Text), v.From, shown(own.Text), own.From))
+	}
+	if alike > 0 {
+		out = append(out, same("%s of this host alone, which Twill has, too", count(alike, "setting", "settings")))
+	}
+	return out
+}
+
+// where is the source of a problem, for people.
+func where(from string, layers []config.Layer) string {
+	if from != "environment" {
+		return from
+	}
+	return layers[len(layers)-1].Name
+}
+
+func shown(text string) string {
+	if text == "" {
+		return "nothing"
+	}
+	return text
+}
+
+func fromHost(from string, layers []config.Layer) bool {
+	return slices.ContainsFunc(layers, func(l config.Layer) bool { return l.Name == from })
+}
+
+// typhas: Twill cannot read the datastore by upstream's Typha, whose protocol is another one.
+func typhas(layers []config.Layer, idle []config.Problem) []Finding {
+	names := map[string]bool{}
+	for _, l := range layers {
+		for name, value := range l.Values {
+			if strings.HasPrefix(name, typha) && value != "" {
+				names[name] = true
+			}
+		}
+	}
+	for _, p := range idle {
+		if name := strings.TrimPrefix(strings.ToLower(p.Name), "felix_"); strings.HasPrefix(name, typha) {
+			names[p.Name] = true
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []Finding{changes(AtStart, "leave these out: Twill then reads the datastore itself; in a large cluster run twill relay, and name that (docs/relay.md)",
+		"Calico's agent reads by Typha (%s), whose protocol Twill does not speak", strings.Join(slices.Sorted(maps.Keys(names)), ", "))}
+}
+
+// sameDatastore compares where the agent that runs reads with where this command did.
+func sameDatastore(f *Facts) (out []Finding) {
+	layers, _ := f.upstreams()
+	if len(layers) == 0 {
+		return nil
+	}
+	theirs := f.resolve(layers...).Settings
+	if f.Kubernetes != (theirs.DatastoreType == "kubernetes") {
+		what := map[bool]string{true: "Kubernetes' API", false: "etcd"}
+		return []Finding{blocks("call this with DATASTORE_TYPE="+theirs.DatastoreType+", and write the same into /etc/twill/node.env", "Calico's agent has its data in %s, and this command read %s", what[!f.Kubernetes], what[f.Kubernetes])}
+	}
+	if a, b := places(theirs.Etcd.Endpoints), places(f.Endpoints); !f.Kubernetes && len(a) > 0 && !meet(a, b) {
+		out = append(out, blocks("name the same ones with --etcd, here and for twill node install", "Calico's agent reads etcd at %s, and this command did at %s", list(a, most), list(b, most)))
+	}
+	return out
+}
+
+// places are endpoints without what may be written or left out.
+func places(endpoints []string) (out []string) {
+	for _, e := range endpoints {
+		out = append(out, strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(e, "http://"), "https://"), "/"))
+	}
+	return slices.Compact(slices.Sorted(slices.Values(out)))
+}
+
+// meet reports whether one is in both: members of one cluster have the same data.
+func meet(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+}

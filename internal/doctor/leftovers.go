@@ -39,9 +39,6 @@ var upstreamAgents = []string{"calico-felix", "calico-node"}
 // UpstreamAgents are the names of processes of upstream's agent.
 func UpstreamAgents() []string { return slices.Clone(upstreamAgents) }
 
-// UpstreamDevices are the names of its devices.
-func UpstreamDevices() []string { return slices.Clone(upstreamLinks) }
-
 func begins(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

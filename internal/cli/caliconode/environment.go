@@ -77,6 +77,17 @@ func variables() []variable {
 	}
 }
 
+// Idle are the names of variables of an environment, NAME=value, that upstream's daemons honour and that have no effect here, sorted.
+func Idle(environ []string) (out []string) {
+	for _, v := range variables() {
+		if v.test == "" && slices.ContainsFunc(environ, func(e string) bool { value, is := strings.CutPrefix(e, v.name+"="); return is && value != "" }) {
+			out = append(out, v.name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // prepare makes of upstream's forms of variables what our own parts read, and returns the names of those that are set and have no effect.
 func prepare() (idle []string, err error) {
 	for _, e := range os.Environ() {

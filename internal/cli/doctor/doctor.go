@@ -112,7 +112,7 @@ func (d *doctorFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&d.bgp, "bgp", conn.Speaker(), "what speaks BGP on this host, as in \"twill node --bgp\": on, bird, reflector, bird-reflector or off (TWILL_BGP)")
 	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "reflector", "bird-reflector", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
-	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted")
+	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted; with --take-over: that is provided for")
 	f.BoolVar(&d.takeOver, "take-over", false, "say what a take-over from Calico's agent changes here, and what blocks it")
 	f.StringVar(&d.felixConfig, "felix-config", caliconode.FelixConfig, "with --take-over: the file of settings of Calico's agent")
 	f.StringVar(&d.confDir, "conf-dir", cmp.Or(os.Getenv("CNI_NET_DIR"), cni.DefaultConfDir), "with --take-over: where runtimes look for networks (CNI_NET_DIR)")

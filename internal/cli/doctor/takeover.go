@@ -12,6 +12,7 @@ import (
 	"github.com/twillnet/twill/internal/agent"
 	bgpdaemon "github.com/twillnet/twill/internal/bgp/daemon"
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/cli/caliconode"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cni"
@@ -22,6 +23,7 @@ import (
 	"github.com/twillnet/twill/internal/hostfacts"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/leftovers"
+	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/terminal"
 )
 
@@ -31,6 +33,7 @@ type outlook struct {
 	Stage    takeover.Stage     `json:"stage"`
 	Findings []takeover.Finding `json:"findings"`
 	Next     []string           `json:"next"`
+	Back     []string           `json:"back,omitempty"` // how the host returns to upstream's agent
 }
 
 // takeOver says what a take-over from an upstream agent will change on this host, and what blocks it.
@@ -40,7 +43,7 @@ func (c *command) takeOver(ctx context.Context, d *doctorFlags) error {
 		return err
 	}
 	out := outlook{Node: t.Node, Stage: takeover.StageOf(t), Findings: takeover.Judge(t)}
-	out.Next = takeover.Next(t, out.Findings)
+	out.Next, out.Back = takeover.Next(t, out.Findings), takeover.Back(t)
 	err = c.Answer(d.output, console.Answer{Doc: out, Rows: ".findings", Name: ".check", Table: func(w io.Writer, wide bool) error {
 		printOutlook(w, out, wide)
 		return nil
@@ -62,7 +65,7 @@ func (c *command) takeoverFacts(ctx context.Context, d *doctorFlags) (*takeover.
 		return nil, err
 	}
 	f := &doctor.Facts{Node: d.Node, BGP: doctor.BGP{Mode: d.bgp}}
-	t := &takeover.Facts{Facts: f, Local: d.Layers}
+	t := &takeover.Facts{Facts: f, Local: d.Layers, Force: d.force}
 	cfg := d.Store(&c.Conn)
 	cfg.DialTimeout = c.Conn.Timeout
 	t.Kubernetes, t.Endpoints = cfg.Type == "kubernetes", cfg.Endpoints
@@ -116,6 +119,9 @@ func (c *command) readData(ctx context.Context, cfg datastore.Config, d *doctorF
 	t.Plan = world.Plan(t.Node)
 	if err := within(func(ctx context.Context) error { return readAddresses(ctx, store, t) }); err != nil {
 		t.IPAMErr = err.Error()
+	}
+	if err := within(func(ctx context.Context) error { return readReports(ctx, store, t) }); err != nil {
+		t.ReportsErr = err.Error()
 	}
 	if err := within(func(ctx context.Context) error { return c.readPasswords(ctx, cfg, d, t) }); err != nil {
 		t.ListFailed("passwords of BGP sessions", err.Error())
@@ -174,12 +180,25 @@ func readAddresses(ctx context.Context, store datastore.Store, t *takeover.Facts
 			what = "block " + f.Block
 		case f.Handle != "":
 			what = "handle " + f.Handle
-		case f.Kind == ipam.FoundBroken:
-			what = "address management"
 		}
-		t.IPAM = append(t.IPAM, takeover.Inconsistency{Text: fmt.Sprintf("%s: %s (%s)", what, f.Problem, f.Proof), Broken: f.Kind == ipam.FoundBroken})
+		t.IPAM = append(t.IPAM, takeover.Inconsistency{Of: what, Problem: f.Problem, Proof: f.Proof, Broken: f.Kind == ipam.FoundBroken})
 	}
 	return nil
+}
+
+// readReports fills in which nodes have which agent: ours says its version.
+func readReports(ctx context.Context, store datastore.Store, t *takeover.Facts) error {
+	nodes, err := status.Nodes(ctx, store)
+	t.Reports = map[string]takeover.Reporting{}
+	for _, n := range nodes {
+		switch {
+		case n.Alive && n.Last.Version != "":
+			t.Reports[n.Node] = takeover.Twills
+		case n.Alive:
+			t.Reports[n.Node] = takeover.Upstreams
+		}
+	}
+	return err
 }
 
 // readPasswords looks whether those of BGP's sessions can be had.
@@ -209,6 +228,12 @@ func readTakenHost(ctx context.Context, t *takeover.Facts, d *doctorFlags) error
 	}
 	h.Listeners(t.Facts)
 	hostfacts.Takeover(t, d.felixConfig, bpfFS)
+	for _, a := range t.Agents {
+		if a.EnvironErr == "" {
+			t.Idle = caliconode.Idle(a.Environ)
+			break
+		}
+	}
 	t.Drops, t.RulesErr = leftovers.Drops(ctx, t.Leftovers())
 	networks, err := cni.Networks(d.confDir)
 	if err != nil {
@@ -264,6 +289,12 @@ func printOutlook(w io.Writer, out outlook, wide bool) {
 	_ = tab.Flush()
 	fmt.Fprintf(w, "%d block, %d change, %d stay the same\n\nWhat to do next on %s (docs/takeover.md):\n", count[takeover.Blocks], count[takeover.Changes], count[takeover.Same], out.Node)
 	for _, s := range out.Next {
+		fmt.Fprintln(w, "  "+s)
+	}
+	if len(out.Back) > 0 {
+		fmt.Fprintln(w, "\nThe way back to Calico's agent:")
+	}
+	for _, s := range out.Back {
 		fmt.Fprintln(w, "  "+s)
 	}
 }

@@ -1,6 +1,7 @@
 package takeover
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,11 +22,13 @@ type Facts struct {
 	Endpoints  []string // of etcd, as this command reads it
 	Local      []config.Layer
 
-	Agents []Agent // upstream's, that run here
-	File   File    // of upstream's settings
+	Agents []Agent  // upstream's, that run here
+	Idle   []string // variables of their environment, besides FELIX_…, that have no effect on Twill
+	File   File     // of upstream's settings
 	Pins   []string
 	BPFErr string // why pins could not be looked for
 
+	Force    bool     // what Drops says is known, and provided for
 	Drops    []string // chains of the host that drop what upstream's rules accept now
 	RulesErr []string // why that could not be seen, for each backend of iptables
 
@@ -37,6 +40,9 @@ type Facts struct {
 	IPAM              []Inconsistency
 	IPAMErr           string
 
+	Reports    map[string]Reporting // by node
+	ReportsErr string
+
 	Plan    plan.Plan
 	Secrets map[plan.Secret]string // why a password could not be read; empty: it was
 
@@ -44,6 +50,7 @@ type Facts struct {
 	failed  map[string]string // kinds that could not be listed, and why
 	unknown map[string]int    // keys of kinds that Twill does not know
 	noted   []*note
+	notes   map[noteID]*note
 	felix   []*api.FelixConfiguration
 	own     []*api.WorkloadEndpoint // of this node
 	hosts   int                     // host endpoints of this node
@@ -77,9 +84,21 @@ type Plugin struct {
 
 // Inconsistency is one of addresses, as `twill ipam check` finds them.
 type Inconsistency struct {
-	Text   string
-	Broken bool // a value that cannot be read
+	Of      string // an address, a block, a handle
+	Problem string
+	Proof   string
+	Broken  bool // a value that cannot be read
 }
+
+// Reporting is whose agent reports from a node.
+type Reporting string
+
+// Whose. Upstream's says no version in its report.
+const (
+	Nobodys   Reporting = ""
+	Twills    Reporting = "twill"
+	Upstreams Reporting = "upstream"
+)
 
 // note is what is said of resources in the same words.
 type note struct {
@@ -87,6 +106,12 @@ type note struct {
 	grade               Grade
 	edit                bool // it matters only to who writes it again
 	names               []string
+}
+
+// noteID tells notes apart.
+type noteID struct {
+	kind, field, reason string
+	edit                bool
 }
 
 // ListFailed notes that the resources of a kind could not be listed.
@@ -175,13 +200,12 @@ func (f *Facts) strict(u api.Update, s api.Stored) {
 		}
 	}
 	if err != nil {
-		f.note(note{kind: s.Ref.Kind, reason: firstLine(err.Error()), grade: Changes, edit: true}, s.Ref.String())
+		n := note{kind: s.Ref.Kind, reason: err.Error(), grade: Changes, edit: true}
+		if errs := api.FieldErrors(nil); errors.As(err, &errs) && len(errs) > 0 {
+			n.field, n.reason = withoutIndex(errs[0].Path), errs[0].Reason
+		}
+		f.note(n, s.Ref.String())
 	}
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }
 
 // withoutIndex is a path without the numbers of elements, so that the same of many is said once.
@@ -203,16 +227,18 @@ func withoutIndex(path string) string {
 }
 
 func (f *Facts) note(n note, name string) {
-	for _, had := range f.noted {
-		if had.kind == n.kind && had.field == n.field && had.reason == n.reason && had.edit == n.edit {
-			if !slices.Contains(had.names, name) {
-				had.names = append(had.names, name)
-			}
-			return
+	id := noteID{n.kind, n.field, n.reason, n.edit}
+	had := f.notes[id]
+	if had == nil {
+		if f.notes == nil {
+			f.notes = map[noteID]*note{}
 		}
+		had = &n
+		f.notes[id], f.noted = had, append(f.noted, had)
 	}
-	n.names = []string{name}
-	f.noted = append(f.noted, &n)
+	if len(had.names) == 0 || had.names[len(had.names)-1] != name {
+		had.names = append(had.names, name)
+	}
 }
 
 // environ is that of the agent that runs; false: none could be read.

@@ -98,8 +98,13 @@ func on(text string) bool {
 // switchOff is how to leave it, while upstream's agent runs.
 const switchOff = "while Calico's agent runs: have kube-proxy run again on all nodes, set bpfEnabled: false, wait until `iptables-save` or `nft list tables` has Calico's rules and this finding is gone, then begin"
 
+// bpfMayRun: its programs are here, or would be on a node that upstream's agent has.
+func (f *Facts) bpfMayRun() bool {
+	return f.HostErr != "" || f.UpstreamAgent() != "" || f.elsewhere()
+}
+
 func ebpf(f *Facts) (out []Finding) {
-	if who := bpfWanted(f); who != "" {
+	if who := bpfWanted(f); who != "" && f.bpfMayRun() {
 		out = append(out, blocks(switchOff, "Calico's eBPF dataplane is on (%s): its programs decide before any table, translate services in place of kube-proxy, and Twill has none", who))
 	}
 	var left []string
@@ -163,7 +168,7 @@ func workloads(f *Facts) (out []Finding) {
 	}
 	var nobodys []string
 	for _, l := range f.Links {
-		if l.Workload && !names[l.Name] && !slices.Contains(doctor.UpstreamDevices(), l.Name) {
+		if l.Workload && !names[l.Name] {
 			nobodys = append(nobodys, l.Name)
 		}
 	}
@@ -225,7 +230,11 @@ func rules(f *Facts) (out []Finding) {
 		out = append(out, blocks("install iptables for both backends (iptables-legacy-save, iptables-nft-save), without which the rules cannot be removed", "%s", why))
 	}
 	for _, chain := range f.Drops {
-		out = append(out, blocks("accept workloads' packets there by rules of your own, or set the policy to ACCEPT", "the policy of chain %s is DROP, and rules of Calico's accept in it: when these go, it drops what they accepted", chain))
+		d := blocks("accept workloads' packets there by rules of your own, or set the policy to ACCEPT; with rules of your own, say --force, here and with --fix leftovers", "the policy of chain %s is DROP, and rules of Calico's accept in it: when these go, it drops what they accepted", chain)
+		if f.Force {
+			d.Grade, d.When = Changes, AtEnd
+		}
+		out = append(out, d)
 	}
 	if left.Guard() {
 		out = append(out, changes(Between, "cordon the node meanwhile, and let the time be short", "Calico's rules stay in force beside ours, as they were last: workloads that begin meanwhile are dropped by them, and what policy newly allows is, too"))

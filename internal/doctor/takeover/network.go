@@ -16,6 +16,7 @@ func kernelHas(f *Facts) (out []Finding) {
 	if f.Kernel.Err != "" {
 		return []Finding{blocks("modprobe nf_tables nf_conntrack veth; if there are no such modules, take a kernel that has them", "Linux %s: %s", f.Kernel.Release, f.Kernel.Err)}
 	}
+	out = append(out, same("Linux %s makes tables and veth pairs", f.Kernel.Release))
 	s := f.effective().Settings
 	wants := map[string][]string{doctor.VXLAN: f.Tunnels[doctor.VXLAN], doctor.IPIP: f.Tunnels[doctor.IPIP]}
 	if s.WireGuard.Enabled[0] || s.WireGuard.Enabled[1] {

@@ -67,12 +67,17 @@ func settings(f *Facts) (out []Finding) {
 		}
 	}
 	layers, idle := f.upstreams()
+	if len(f.Idle) > 0 {
+		out = append(out, changes(AtStart, "leave them out: docs/calico-node.md says of each why", "variables of the environment of Calico's agent that have no effect: %s", strings.Join(f.Idle, ", ")))
+	}
 	if len(layers) == 0 {
 		return out
 	}
-	out = append(out, typhas(layers, idle)...)
+	out = append(out, f.typhas(layers, idle)...)
 	for _, p := range idle {
-		if !strings.HasPrefix(strings.TrimPrefix(strings.ToLower(p.Name), "felix_"), typha) {
+		switch name := setting(p.Name); {
+		case strings.HasPrefix(name, typha), strings.HasPrefix(name, "bpf") && bpfWanted(f) != "":
+		default:
 			out = append(out, changes(AtStart, "leave it out, or see docs/fields.md for what Twill does instead", "%s of %s: %s", p.Name, where(p.From, layers), p.Reason))
 		}
 	}
@@ -80,17 +85,21 @@ func settings(f *Facts) (out []Finding) {
 	for _, p := range theirs.Problems {
 		out = append(out, changes(AtStart, "give it a value that the page of settings has (docs/settings.md)", "%s of %s is not understood: %s", p.Name, p.From, p.Reason))
 	}
-	alike := 0
+	alike, text, ourText := 0, config.Upstream(theirs.Values), config.Upstream(ours.Values)
 	for i, v := range theirs.Values {
 		own := ours.Values[i]
 		if v.Param.Local || !fromHost(v.From, layers) {
 			continue
 		}
-		if v.Text == own.Text {
+		if name := strings.ToUpper(v.Param.Name[:1]) + v.Param.Name[1:]; strings.EqualFold(text[name], ourText[name]) { // 60 is 60s, and ACCEPT is Accept
 			alike++
 			continue
 		}
-		out = append(out, changes(AtStart, fmt.Sprintf("put %s = %s into /etc/twill/twill.conf, or into a FelixConfiguration node.%s, which wins (docs/settings.md)", v.Param.Name, v.Text, f.Node),
+		do := fmt.Sprintf("put %s = %s into /etc/twill/twill.conf (docs/settings.md)", v.Param.Name, v.Text)
+		if strings.HasPrefix(own.From, "FelixConfiguration") {
+			do = fmt.Sprintf("put it into a FelixConfiguration node.%s: under the name twill the datastore wins over what a host says (docs/calico-node.md)", f.Node)
+		}
+		out = append(out, changes(AtStart, do,
 			"%s is %s by %s, and Twill would have %s (%s)", v.Param.Name, shown(v.Text), v.From, shown(own.Text), own.From))
 	}
 	if alike > 0 {
@@ -98,6 +107,9 @@ func settings(f *Facts) (out []Finding) {
 	}
 	return out
 }
+
+// setting is a variable's name without what it begins with, in small letters.
+func setting(name string) string { return strings.TrimPrefix(strings.ToLower(name), "felix_") }
 
 // where is the source of a problem, for people.
 func where(from string, layers []config.Layer) string {
@@ -119,7 +131,7 @@ func fromHost(from string, layers []config.Layer) bool {
 }
 
 // typhas: Twill cannot read the datastore by upstream's Typha, whose protocol is another one.
-func typhas(layers []config.Layer, idle []config.Problem) []Finding {
+func (f *Facts) typhas(layers []config.Layer, idle []config.Problem) []Finding {
 	names := map[string]bool{}
 	for _, l := range layers {
 		for name, value := range l.Values {
@@ -129,12 +141,15 @@ func typhas(layers []config.Layer, idle []config.Problem) []Finding {
 		}
 	}
 	for _, p := range idle {
-		if name := strings.TrimPrefix(strings.ToLower(p.Name), "felix_"); strings.HasPrefix(name, typha) {
+		if strings.HasPrefix(setting(p.Name), typha) {
 			names[p.Name] = true
 		}
 	}
 	if len(names) == 0 {
 		return nil
+	}
+	if at := f.effective().Settings.Relay.Address; at != "" && at == f.resolve(layers...).Settings.Relay.Address && !f.ready() {
+		return []Finding{blocks("leave typhaAddr out of Twill's settings, or name a relay of Twill's (docs/relay.md)", "Twill would read by %s, which is Calico's Typha, whose protocol it does not speak", at)}
 	}
 	return []Finding{changes(AtStart, "leave these out: Twill then reads the datastore itself; in a large cluster run twill relay, and name that (docs/relay.md)",
 		"Calico's agent reads by Typha (%s), whose protocol Twill does not speak", strings.Join(slices.Sorted(maps.Keys(names)), ", "))}
@@ -143,8 +158,8 @@ func typhas(layers []config.Layer, idle []config.Problem) []Finding {
 // sameDatastore compares where the agent that runs reads with where this command did.
 func sameDatastore(f *Facts) (out []Finding) {
 	layers, _ := f.upstreams()
-	if len(layers) == 0 {
-		return nil
+	if _, runs := f.environ(); !runs {
+		return nil // a file alone may be of a time before
 	}
 	theirs := f.resolve(layers...).Settings
 	if f.Kubernetes != (theirs.DatastoreType == "kubernetes") {

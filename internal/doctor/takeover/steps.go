@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/doctor"
 )
 
@@ -15,12 +16,12 @@ type Stage string
 
 // Stages, as Next sees them.
 const (
-	Unknown   Stage = "unknown"       // the host could not be read
-	Elsewhere Stage = "no node"       // this machine is none
-	Upstream  Stage = "upstream's"    // its agent, or what it left, guards workloads
-	Both      Stage = "both"          // two agents run
-	Left      Stage = "with leftover" // ours is in force, and rules of upstream's, too
-	Taken     Stage = "taken over"
+	Unknown   Stage = "unknown"    // the host could not be read
+	Elsewhere Stage = "no node"    // this machine is none
+	Upstream  Stage = "upstream"   // its agent, or what it left, guards workloads
+	Both      Stage = "both"       // two agents run
+	Left      Stage = "leftovers"  // ours is in force, and rules of upstream's, too
+	Taken     Stage = "taken over" // nothing of upstream's is left
 )
 
 // StageOf is that of a host.
@@ -52,6 +53,9 @@ func Next(f *Facts, found []Finding) (out []string) {
 	if n > 0 {
 		out = append(out, fmt.Sprintf("Put right what blocks (%s above), and run this again.", count(n, "finding", "findings")))
 	}
+	if f.Store.Err != "" {
+		return numbered(out)
+	}
 	switch StageOf(f) {
 	case Unknown, Elsewhere:
 		out = append(out, "Run this as root on each host that is to be taken over.")
@@ -72,7 +76,6 @@ func Next(f *Facts, found []Finding) (out []string) {
 		if n == 0 {
 			out = append(out, "Nothing: this host is Twill's, and nothing of Calico's is left. The next host.")
 		}
-		out = append(out, f.back())
 	}
 	return numbered(out)
 }
@@ -100,18 +103,26 @@ func (f *Facts) start() string {
 		to = " --etcd " + strings.Join(f.Endpoints, ",")
 	}
 	if f.BGP.Mode != "" && f.BGP.Mode != "on" {
-		to += " --bgp=" + f.BGP.Mode
+		to += ", with TWILL_BGP=" + f.BGP.Mode + " in /etc/twill/node.env"
 	}
 	return "twill node install" + to + ": it comes into force in one step, in addition to Calico's rules."
 }
 
-// back is what returning to Calico needs.
-func (f *Facts) back() string {
-	out := "The way back: systemctl stop twill-node (policy and routes stay), start Calico's agent, then twill node uninstall, which leaves it its routes."
+// Back are the steps by which a host returns to upstream's agent; none where ours does not run.
+func Back(f *Facts) (out []string) {
+	if !f.ours() || StageOf(f) == Unknown {
+		return nil
+	}
+	out = append(out, "systemctl stop twill-node (with Kubernetes: take this node out of Twill's DaemonSet). Policy and routes stay in the kernel.")
 	for _, p := range f.Plugins {
-		if p.Our && p.Name == "calico" {
-			return out + " The plugin calico is Twill's binary: Calico's installer has to write its own again before that (docs/cni.md)."
+		if p.Our {
+			out = append(out, "Have Calico's installer write its plugins again (calico, calico-ipam are Twill's binary now), and its network in the place of Twill's.")
+			break
 		}
 	}
-	return out
+	out = append(out, "Start Calico's agent: it adds its own rules to ours, and replaces our routes by its own.")
+	if f.listed[api.KindFelixConfiguration] > 0 || len(f.Local) > 0 {
+		out = append(out, "Settings that Twill alone has, or reads from /etc/twill, mean nothing to Calico's agent: it reads "+f.File.Path+" and its environment (twill config --all).")
+	}
+	return numbered(append(out, "twill node uninstall (or twill node cleanup, where it was not installed so), while Calico's agent runs, which leaves it its routes and forwarding."))
 }

@@ -30,16 +30,23 @@ func storeAnswers(f *Facts) (out []Finding) {
 	return out
 }
 
-// most is how many names a finding has.
-const most = 4
+// most is how many names a finding has, and mostResources how many findings of a grade are listed of resources.
+const (
+	most          = 4
+	mostResources = 20
+)
 
 func resources(f *Facts) (out []Finding) {
 	if f.Store.Err != "" {
 		return nil // the check of the store says so
 	}
+	shown := map[Grade]int{}
 	for _, n := range f.noted {
-		if strings.HasPrefix(n.field, "spec.bpf") && bpfWanted(f) != "" {
+		if strings.HasPrefix(n.field, "spec.bpf") && bpfWanted(f) != "" && len(ebpf(f)) > 0 {
 			continue // the check of eBPF says more
+		}
+		if shown[n.grade]++; shown[n.grade] > mostResources {
+			continue
 		}
 		text := n.reason
 		if n.field != "" {
@@ -53,6 +60,11 @@ func resources(f *Facts) (out []Finding) {
 			out = append(out, blocks(f.closes(n.kind), "%s", text))
 		default:
 			out = append(out, changes(AtStart, "leave it, if nobody depends on it: docs/fields.md has each field", "%s", text))
+		}
+	}
+	for _, g := range []Grade{Blocks, Changes} {
+		if n := shown[g] - mostResources; n > 0 {
+			out = append(out, Finding{Grade: g, Found: fmt.Sprintf("%d more of that grade, of resources, which are not listed", n), Do: "put these right first, and run this again"})
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(f.unknown)) {
@@ -112,18 +124,20 @@ func addresses(f *Facts) (out []Finding) {
 	case f.IPAMErr != "":
 		return []Finding{blocks("see that blocks, handles and affinities can be read; twill ipam check", "addresses cannot be checked: %s", f.IPAMErr)}
 	}
-	for i, p := range f.IPAM {
+	var problems []string
+	of, proof := map[string][]string{}, map[string]string{}
+	for _, p := range f.IPAM {
 		if p.Broken {
-			out = append(out, blocks("twill ipam check; compare it with a backup: addresses that it has might be given out again", "%s", p.Text))
+			out = append(out, blocks("twill ipam check; compare it with a backup: addresses that it has might be given out again", "%s (%s)", p.Problem, p.Proof))
 			continue
 		}
-		if i >= mostAddresses {
-			continue
+		if of[p.Problem] == nil {
+			problems, proof[p.Problem] = append(problems, p.Problem), p.Proof
 		}
-		out = append(out, changes(AtStart, "twill ipam check says what proves it; with --fix it repairs what is proven", "%s", p.Text))
+		of[p.Problem] = append(of[p.Problem], p.Of)
 	}
-	if n := len(f.IPAM) - mostAddresses; n > 0 {
-		out = append(out, changes(AtStart, "twill ipam check", "%d more inconsistencies of addresses", n))
+	for _, p := range problems {
+		out = append(out, changes(AtStart, "twill ipam check has all of it; with --fix it repairs what is proven", "%s: each %s (the first: %s)", list(of[p], most), p, proof[p]))
 	}
 	if f.Blocks > 0 {
 		out = append(out, same("%s of addresses, %d of this node: addresses, handles and affinities are used as they are", count(f.Blocks, "block", "blocks"), f.OwnBlocks))
@@ -131,5 +145,45 @@ func addresses(f *Facts) (out []Finding) {
 	return out
 }
 
-// mostAddresses is how many inconsistencies are listed.
-const mostAddresses = 5
+// cluster is which nodes have which agent.
+func cluster(f *Facts) (out []Finding) {
+	if f.Store.Err != "" {
+		return nil
+	}
+	if f.ReportsErr != "" {
+		return []Finding{changes(AtStart, "give this account the right to read them", "which nodes Twill has is not known: %s", f.ReportsErr)}
+	}
+	by := map[Reporting][]string{}
+	for _, n := range f.Nodes.Nodes() {
+		name := n.Metadata.Name
+		who := f.Reports[name]
+		switch { // a report of this node may be of before
+		case name != f.Node || f.HostErr != "":
+		case f.ours():
+			who = Twills
+		case f.UpstreamAgent() != "":
+			who = Upstreams
+		default:
+			who = Nobodys
+		}
+		by[who] = append(by[who], name)
+	}
+	all := len(f.Nodes.Nodes())
+	switch done := len(by[Twills]); {
+	case all == 0:
+	case done == all:
+		out = append(out, same("Twill's agent reports from all of %s", count(all, "node", "nodes")))
+	default:
+		text := fmt.Sprintf("Twill's agent reports from %d of %s", done, count(all, "node", "nodes"))
+		for _, who := range []struct {
+			by   Reporting
+			text string
+		}{{Twills, "Twill's: "}, {Upstreams, "Calico's: "}, {Nobodys, "no agent, or one that reports nothing, as Calico's outside of OpenStack: "}} {
+			if names := by[who.by]; len(names) > 0 {
+				text += "; " + who.text + list(names, most)
+			}
+		}
+		out = append(out, same("%s", text))
+	}
+	return out
+}

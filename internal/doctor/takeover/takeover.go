@@ -63,6 +63,7 @@ var checks = []check{
 	{"workloads", "endpoints of this node have interfaces, and interfaces have endpoints", workloads},
 	{"cni", "which plugin a container runtime calls, now and then", plugins},
 	{"rules", "rules of upstream's agent, and chains of the host that drop", rules},
+	{"cluster", "which nodes Twill has, by what their agents report", cluster},
 }
 
 // Judge runs all checks. What blocks comes first, then what changes; each in the order of the checks.
@@ -71,6 +72,9 @@ func Judge(f *Facts) (out []Finding) {
 		found := c.judge(f)
 		for i := range found {
 			found[i].Check = c.name
+			if found[i].When == AtStart && f.ours() {
+				found[i].When = "" // it has
+			}
 		}
 		out = append(out, found...)
 	}

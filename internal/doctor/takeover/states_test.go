@@ -1,0 +1,67 @@
+package takeover
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/twillnet/twill/internal/doctor"
+)
+
+var ofStore = []planted{
+	{
+		"the datastore does not answer", func(f *Facts) { f.Store.Err = "datastore is unavailable" },
+		"+blocks store: datastore is unavailable\n" + gone("addresses", "bgp", "cluster", "node", "resources", "workloads"),
+	},
+	{"a member is full, and another away", func(f *Facts) {
+		f.Store.Members = []doctor.Member{{Endpoint: "a", Full: true}, {Endpoint: "b", Err: "refused"}, {Endpoint: "c"}}
+	}, "+blocks store: a is full: nothing can be written, so no address can be assigned\n+changes store: b does not answer: refused [when Twill starts]"},
+	{"the datastore is locked", func(f *Facts) {
+		f.put("clusterinformations/default", `{"spec":{"datastoreReady":false}}`)
+	}, "+blocks store: the datastore is locked (datastoreReady is false): neither agent changes anything, and a take-over cannot be checked"},
+	{"a kind cannot be listed", func(f *Facts) { f.ListFailed("tiers", "forbidden") }, "+blocks store: tiers cannot be listed: forbidden"},
+	{"rules that look into requests, in three policies", func(f *Facts) {
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			f.put("networkpolicies/shop/default."+name, `{"spec":{"ingress":[{"action":"Allow"},{"action":"Allow","http":{"methods":["GET"]}}]}}`)
+		}
+	}, `+blocks resources: NetworkPolicy shop/a, NetworkPolicy shop/b, NetworkPolicy shop/c, NetworkPolicy shop/d and 1 more: spec.ingress[].http is not honoured; the rule matches nothing
++same resources: 1 global policy, 5 policies in namespaces, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
+-same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
+	{"a value that is no resource", func(f *Facts) { f.put("tiers/x", "{") }, `+blocks resources: Tier x: cannot be read: not JSON
++same resources: 1 tier, 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
+-same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
+	{"a setting without effect", func(f *Facts) { f.put("felixconfigurations/node.h2", `{"spec":{"bpfLogLevel":"Debug"}}`) }, "+changes resources: FelixConfiguration node.h2: spec.bpfLogLevel has no effect: policy is enforced with nftables, not eBPF [when Twill starts]"},
+	{"a resource that acts, and would be refused of a user", func(f *Facts) {
+		f.put("ippools/two", `{"spec":{"cidr":"10.66.0.0/16","blockSize":26,"disabled":true,"allowedUses":["Workload"],"natOutgoing":true,"nodeSelector":"all("}}`)
+	}, `+changes resources: IPPool two: spec.nodeSelector selector "all(": character 5: want ) to end all(, found the end; write has(label), all() or global(); it acts as it is stored, and a change of it would be refused [when it is edited]
++same resources: 1 global policy, 1 workload endpoint, 2 nodes, 2 pools: read where they are, by the same keys
+-same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
+	{"many resources that are each wrong in a way of its own", func(f *Facts) {
+		for i := range mostResources + 2 {
+			f.put(fmt.Sprintf("tiers/t%d", i), fmt.Sprintf("%d", i))
+		}
+	}, manyTiers()},
+	{"kinds that are not known", func(f *Facts) { f.put("dreams/a", "{}"); f.put("dreams/b", "{}") }, "+changes resources: 2 resources of a kind that Twill does not know, dreams, have no effect [when Twill starts]"},
+	{"an empty datastore", func(f *Facts) { f.listed = nil }, `+changes resources: the datastore has no resources [when Twill starts]
+-same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
+	{"addresses that nobody has, and a block that cannot be read", func(f *Facts) {
+		for _, a := range []string{"10.65.0.1", "10.65.0.2"} {
+			f.IPAM = append(f.IPAM, Inconsistency{Of: a, Problem: "is allocated, and nobody has it", Proof: "no endpoint has " + a})
+		}
+		f.IPAM = append(f.IPAM, Inconsistency{Problem: "/calico/x cannot be read", Proof: "not JSON", Broken: true})
+	}, `+blocks addresses: /calico/x cannot be read (not JSON)
++changes addresses: 10.65.0.1, 10.65.0.2: each is allocated, and nobody has it (the first: no endpoint has 10.65.0.1) [when Twill starts]`},
+	{"address management cannot be read", func(f *Facts) { f.IPAMErr = "forbidden" }, "+blocks addresses: addresses cannot be checked: forbidden\n" + gone("addresses")},
+	{"half of the nodes are Twill's", func(f *Facts) { f.Reports = map[string]Reporting{"h1": Twills, "h2": Twills} }, `+same cluster: Twill's agent reports from 1 of 2 nodes; Twill's: h2; Calico's: h1
+` + gone("cluster")},
+	{"reports cannot be read", func(f *Facts) { f.ReportsErr = "forbidden" }, `+changes cluster: which nodes Twill has is not known: forbidden [when Twill starts]
+` + gone("cluster")},
+}
+
+func manyTiers() string {
+	var out []string
+	for i := range mostResources {
+		out = append(out, fmt.Sprintf("+blocks resources: Tier t%d: want an object, got %d", i, i))
+	}
+	return strings.Join(append(out, "+blocks resources: 2 more of that grade, of resources, which are not listed",
+		"+same resources: 22 tiers, 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys", gone("resources")), "\n")
+}

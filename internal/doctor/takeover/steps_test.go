@@ -1,0 +1,109 @@
+package takeover
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/doctor"
+)
+
+func TestWhatIsNextFollowsFromHowFarAHostIs(t *testing.T) {
+	kubernetes := func(f *Facts) {
+		f.Kubernetes, f.Agents[0].Environ = true, []string{"DATASTORE_TYPE=kubernetes", "KUBERNETES_SERVICE_HOST=10.96.0.1"}
+	}
+	for _, tt := range []struct {
+		name  string
+		plant func(*Facts)
+		stage Stage
+		next  string // what begins each step
+		back  string
+	}{
+		{"Calico's agent under systemd", func(*Facts) {}, Upstream, `1. systemctl disable --now calico-felix (or
+2. twill node install --etcd https://192.0.2.9:2379: it comes
+3. twill status:
+4. twill doctor --fix leftovers
+5. twill doctor --take-over:`, ""},
+		{"with BIRD, and BIRD is to speak", func(f *Facts) {
+			f.Processes = append(f.Processes, doctor.Process{Name: "bird", PID: 9})
+			f.BGP.Mode = "bird"
+		}, Upstream, `1. systemctl disable --now calico-felix, and its BIRD
+2. twill node install --etcd https://192.0.2.9:2379, with TWILL_BGP=bird in /etc/twill/node.env: it comes
+3. twill status:
+4. twill doctor --fix leftovers
+5. twill doctor --take-over:`, ""},
+		{"something blocks", func(f *Facts) { f.Drops = []string{"FORWARD"} }, Upstream, `1. Put right what blocks (1 finding above)
+2. systemctl disable --now calico-felix (or
+3. twill node install
+4. twill status:
+5. twill doctor --fix leftovers
+6. twill doctor --take-over:`, ""},
+		{"Calico's agent is stopped", func(f *Facts) { settled(f); f.Agent.Err = "no agent answers" }, Upstream, `1. Keep Calico's agent from starting again
+2. twill node install
+3. twill status:
+4. twill doctor --fix leftovers
+5. twill doctor --take-over:`, ""},
+		{"a node of Kubernetes", kubernetes, Upstream, `1. kubectl cordon h1:
+2. Take this node out of the DaemonSet calico-node
+3. Let Twill's DaemonSet run on this node
+4. twill status:
+5. twill doctor --fix leftovers
+6. kubectl uncordon h1
+7. twill doctor --take-over:`, ""},
+		{"both run", func(f *Facts) { f.Agent.Err = "" }, Both, `1. Put right what blocks (1 finding above)
+2. systemctl disable --now calico-felix (or
+3. twill status:
+4. twill doctor --fix leftovers`, `1. systemctl stop twill-node
+2. Start Calico's agent
+3. Settings that Twill alone has
+4. twill node uninstall`},
+		{"leftovers", settled, Left, `1. twill bgp peers:
+2. twill doctor --fix leftovers
+3. twill doctor --take-over:`, `1. systemctl stop twill-node
+2. Start Calico's agent
+3. Settings that Twill alone has
+4. twill node uninstall`},
+		{"taken over, with Twill's plugin", func(f *Facts) {
+			settled(f)
+			f.Chains, f.Plugins = nil, []Plugin{{Name: "calico", There: true, Our: true}, {Name: "calico-ipam", There: true, Our: true}}
+		}, Taken, "1. Nothing: this host is Twill's", `1. systemctl stop twill-node
+2. Have Calico's installer write its plugins again
+3. Start Calico's agent
+4. Settings that Twill alone has
+5. twill node uninstall`},
+		{"the datastore does not answer", func(f *Facts) { f.Store.Err = "away" }, Upstream, "1. Put right what blocks (1 finding above)", ""},
+		{"not root", func(f *Facts) { f.HostErr = "no" }, Unknown, "1. Put right what blocks (1 finding above)\n2. Run this as root on each host", ""},
+		{"no node", func(f *Facts) {
+			settled(f)
+			f.Agent.Err, f.Node, f.Chains = "no agent answers", "laptop", nil
+		}, Elsewhere, "1. Run this as root on each host", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := calico()
+			f.put("felixconfigurations/default", `{"spec":{}}`)
+			tt.plant(f)
+			if got := StageOf(f); got != tt.stage {
+				t.Errorf("stage %s, want %s", got, tt.stage)
+			}
+			begins(t, Next(f, Judge(f)), tt.next)
+			begins(t, Back(f), tt.back)
+		})
+	}
+}
+
+// begins compares how each step begins.
+func begins(t *testing.T, got []string, want string) {
+	t.Helper()
+	lines := strings.Split(want, "\n")
+	if want == "" {
+		lines = nil
+	}
+	if len(got) != len(lines) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), want)
+		return
+	}
+	for i, w := range lines {
+		if !strings.HasPrefix(got[i], w) {
+			t.Errorf("got %q, want %q", got[i], w)
+		}
+	}
+}

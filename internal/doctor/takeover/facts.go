@@ -159,18 +159,14 @@ func (f *Facts) Add(u api.Update) {
 	}
 }
 
-// judge notes what the agent would say of a resource.
+// judge notes what the agent would say of a resource. One that is closed has a problem that says why.
 func (f *Facts) judge(s api.Stored) {
-	closed := s.Closed != "" || s.NoObject
 	for _, p := range s.Problems {
 		n := note{kind: s.Ref.Kind, field: withoutIndex(p.Field), reason: p.Reason, grade: Blocks}
 		if p.NoEffect {
 			n.grade = Changes
 		}
 		f.note(n, s.Ref.String())
-	}
-	if closed && len(s.Problems) == 0 {
-		f.note(note{kind: s.Ref.Kind, reason: s.Closed, grade: Blocks}, s.Ref.String())
 	}
 }
 
@@ -241,20 +237,19 @@ func (f *Facts) note(n note, name string) {
 	}
 }
 
-// environ is that of the agent that runs; false: none could be read.
-func (f *Facts) environ() ([]string, bool) {
-	for _, a := range f.Agents {
-		if a.EnvironErr == "" {
-			return a.Environ, true
-		}
+// seen is the agent that runs and whose environment could be read; false: there is none.
+func (f *Facts) seen() (Agent, bool) {
+	i := slices.IndexFunc(f.Agents, func(a Agent) bool { return a.EnvironErr == "" })
+	if i < 0 {
+		return Agent{}, false
 	}
-	return nil, false
+	return f.Agents[i], true
 }
 
 // variable is one of upstream's agent.
 func (f *Facts) variable(name string) string {
-	env, _ := f.environ()
-	for _, e := range env {
+	a, _ := f.seen()
+	for _, e := range a.Environ {
 		if value, ok := strings.CutPrefix(e, name+"="); ok {
 			return value
 		}

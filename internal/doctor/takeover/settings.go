@@ -31,9 +31,9 @@ func (f *Facts) upstreams() (layers []config.Layer, idle []config.Problem) {
 		l.Over = true
 		layers, idle = append(layers, l), append(idle, problems...)
 	}
-	if env, ok := f.environ(); ok {
-		l, problems := config.FromEnv(upper(env))
-		l.Name, l.Over = "environment of "+f.Agents[0].Name, true
+	if a, ok := f.seen(); ok {
+		l, problems := config.FromEnv(upper(a.Environ))
+		l.Name, l.Over = "environment of "+a.Name, true
 		layers, idle = append(layers, l), append(idle, problems...)
 	}
 	return layers, idle
@@ -81,26 +81,37 @@ func settings(f *Facts) (out []Finding) {
 			out = append(out, changes(AtStart, "leave it out, or see docs/fields.md for what Twill does instead", "%s of %s: %s", p.Name, where(p.From, layers), p.Reason))
 		}
 	}
+	return append(out, f.otherwise(layers)...)
+}
+
+// otherwise are the settings that upstream's agent has from its file or environment, and that Twill would not have.
+func (f *Facts) otherwise(layers []config.Layer) (out []Finding) {
 	theirs, ours := f.resolve(layers...), f.effective()
 	for _, p := range theirs.Problems {
 		out = append(out, changes(AtStart, "give it a value that the page of settings has (docs/settings.md)", "%s of %s is not understood: %s", p.Name, p.From, p.Reason))
 	}
 	alike, text, ourText := 0, config.Upstream(theirs.Values), config.Upstream(ours.Values)
 	for i, v := range theirs.Values {
-		own := ours.Values[i]
+		own, name := ours.Values[i], v.Param.Name
 		if v.Param.Local || !fromHost(v.From, layers) {
 			continue
 		}
-		if name := strings.ToUpper(v.Param.Name[:1]) + v.Param.Name[1:]; strings.EqualFold(text[name], ourText[name]) { // 60 is 60s, and ACCEPT is Accept
+		if key := strings.ToUpper(name[:1]) + name[1:]; strings.EqualFold(text[key], ourText[key]) { // 60 is 60s, and ACCEPT is Accept
 			alike++
 			continue
 		}
-		do := fmt.Sprintf("put %s = %s into /etc/twill/twill.conf (docs/settings.md)", v.Param.Name, v.Text)
+		do := fmt.Sprintf("put %s = %s into /etc/twill/twill.conf (docs/settings.md), or into a FelixConfiguration", name, v.Text)
 		if strings.HasPrefix(own.From, "FelixConfiguration") {
 			do = fmt.Sprintf("put it into a FelixConfiguration node.%s: under the name twill the datastore wins over what a host says (docs/calico-node.md)", f.Node)
 		}
-		out = append(out, changes(AtStart, do,
-			"%s is %s by %s, and Twill would have %s (%s)", v.Param.Name, shown(v.Text), v.From, shown(own.Text), own.From))
+		d := changes(AtStart, do, "%s is %s by %s, and Twill would have %s (%s)", name, shown(v.Text), v.From, shown(own.Text), own.From)
+		switch {
+		case name == "defaultEndpointToHostAction" && strings.EqualFold(own.Text, "Drop"):
+			d = blocks(do, "%s: what workloads send to this host would be dropped", d.Found)
+		case strings.HasPrefix(name, "failsafe") && f.hosts > 0:
+			d = blocks(do, "%s: policy of this host would close ports that are open now, or open others", d.Found)
+		}
+		out = append(out, d)
 	}
 	if alike > 0 {
 		out = append(out, same("%s of this host alone, which Twill has, too", count(alike, "setting", "settings")))
@@ -158,7 +169,7 @@ func (f *Facts) typhas(layers []config.Layer, idle []config.Problem) []Finding {
 // sameDatastore compares where the agent that runs reads with where this command did.
 func sameDatastore(f *Facts) (out []Finding) {
 	layers, _ := f.upstreams()
-	if _, runs := f.environ(); !runs {
+	if _, runs := f.seen(); !runs {
 		return nil // a file alone may be of a time before
 	}
 	theirs := f.resolve(layers...).Settings

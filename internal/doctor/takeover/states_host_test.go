@@ -75,6 +75,18 @@ var ofHost = []planted{
 	{"eBPF is left", func(f *Facts) {
 		f.Links, f.Pins = append(f.Links, doctor.Link{Name: "bpfin.cali"}), []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
 	}, "+blocks ebpf: devices, programs or maps of Calico's eBPF dataplane are in the kernel: bpfin.cali, /sys/fs/bpf/tc/globals/cali_v4_routes\n+changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter); devices bpfin.cali [when the leftovers go]\n-changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter) [when the leftovers go]"},
+	{"eBPF is on, and in the kernel", func(f *Facts) {
+		f.put("felixconfigurations/default", `{"spec":{"bpfEnabled":true,"bpfLogLevel":"Debug"}}`)
+		f.Agents[0].Environ, f.Pins = append(f.Agents[0].Environ, "FELIX_BPFLOGLEVEL=debug"), []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
+	}, `+blocks ebpf: Calico's eBPF dataplane is on (bpfEnabled of FelixConfiguration default): its programs decide before any table, translate services in place of kube-proxy, and Twill has none
++blocks ebpf: devices, programs or maps of Calico's eBPF dataplane are in the kernel: /sys/fs/bpf/tc/globals/cali_v4_routes`},
+	{"eBPF is left, and no agent runs", func(f *Facts) {
+		settled(f)
+		f.Agent.Err, f.Pins = "no agent answers", []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
+	}, `+blocks ebpf: devices, programs or maps of Calico's eBPF dataplane are in the kernel: /sys/fs/bpf/tc/globals/cali_v4_routes
++same agent: no agent runs: what Calico's left in the kernel guards workloads as it was last, and follows no change
++same cluster: Twill's agent reports from 0 of 2 nodes; no agent, or one that reports nothing, as Calico's outside of OpenStack: h1, h2
+` + gone("agent", "cluster")},
 	{
 		"XDP", func(f *Facts) { f.Pins = []string{"/sys/fs/bpf/calico/xdp/prefilter"} },
 		"+changes ebpf: programs by which Calico drops early for untracked policy (XDP) are in the kernel, and go on as they were last: /sys/fs/bpf/calico/xdp/prefilter [when Twill starts]",
@@ -136,17 +148,36 @@ var ofSettings = []planted{
 	{"the file is closed", func(f *Facts) { f.File.Err = "permission denied" }, "+blocks settings: /etc/calico/felix.cfg cannot be read, and what it sets is not known: permission denied"},
 	{"settings that Twill would not have", func(f *Facts) {
 		f.put("felixconfigurations/default", `{"spec":{"reportingInterval":"10s"}}`)
-		f.Agents[0].Environ = append(f.Agents[0].Environ, "Felix_LogSeverityScreen=Debug", "FELIX_REPORTINGINTERVALSECS=60", "TWILL_VXLANPORT=1", "FELIX_IPIPMTU=many")
-		f.File.Text = "DefaultEndpointToHostAction = ACCEPT\nInterfacePrefix = cali\nNoSuch = 1\nIptablesRefreshInterval = 10\n"
+		f.Agents[0].Environ = append(f.Agents[0].Environ, "Felix_LogSeverityScreen=Debug", "FELIX_REPORTINGINTERVALSECS=60", "TWILL_VXLANPORT=1", "FELIX_IPIPMTU=many", "FELIX_WAT=1")
+		f.File.Text = "DefaultEndpointToHostAction = ACCEPT\nInterfacePrefix = cali\nNoSuch = 1\nIptablesRefreshInterval = 10\nMTUIfacePattern =\n"
 		f.Idle = []string{"CLUSTER_TYPE", "SLEEP"}
 	}, `+changes settings: variables of the environment of Calico's agent that have no effect: CLUSTER_TYPE, SLEEP [when Twill starts]
++changes settings: FELIX_WAT of environment of calico-felix: there is no such parameter; ` + "`twill config params`" + ` lists those there are [when Twill starts]
++changes settings: mtuIfacePattern is nothing by /etc/calico/felix.cfg, and Twill would have ^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*) (default) [when Twill starts]
 +changes settings: IptablesRefreshInterval of /etc/calico/felix.cfg:4: this version does not honour it [when Twill starts]
 +changes settings: NoSuch of /etc/calico/felix.cfg:3: there is no such parameter; ` + "`twill config params`" + ` lists those there are [when Twill starts]
-+changes settings: defaultEndpointToHostAction is ACCEPT by /etc/calico/felix.cfg, and Twill would have Drop (default) [when Twill starts]
++blocks settings: defaultEndpointToHostAction is ACCEPT by /etc/calico/felix.cfg, and Twill would have Drop (default): what workloads send to this host would be dropped
 +changes settings: ipipMTU of environment of calico-felix is not understood: is "many": want a whole number, 68 to 65535 [when Twill starts]
 +changes settings: logSeverityScreen is Debug by environment of calico-felix, and Twill would have Info (default) [when Twill starts]
 +changes settings: reportingInterval is 60 by environment of calico-felix, and Twill would have 10s (FelixConfiguration default) [when Twill starts]
 +same settings: 1 setting of this host alone, which Twill has, too`},
+	{"the environment of Calico's manifest for Kubernetes", func(f *Facts) {
+		f.Kubernetes, f.Endpoints = true, nil
+		f.Agents[0].Environ = []string{
+			"DATASTORE_TYPE=kubernetes", "WAIT_FOR_DATASTORE=true", "NODENAME=h1", "CALICO_NETWORKING_BACKEND=bird", "CLUSTER_TYPE=k8s,bgp", "IP=autodetect",
+			"CALICO_IPV4POOL_IPIP=Always", "CALICO_IPV4POOL_VXLAN=Never", "CALICO_IPV6POOL_VXLAN=Never", "FELIX_IPINIPMTU=0", "FELIX_VXLANMTU=0", "FELIX_WIREGUARDMTU=0",
+			"CALICO_DISABLE_FILE_LOGGING=true", "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_IPV6SUPPORT=false", "FELIX_HEALTHENABLED=true",
+		}
+	}, `+blocks settings: defaultEndpointToHostAction is ACCEPT by environment of calico-felix, and Twill would have Drop (default): what workloads send to this host would be dropped
++changes settings: ipv6Support is false by environment of calico-felix, and Twill would have true (default) [when Twill starts]
++same settings: 4 settings of this host alone, which Twill has, too`},
+	{"ports of the host that are always open", func(f *Facts) {
+		f.File.Text = "FailsafeInboundHostPorts = 22,8022\n"
+		f.put("hostendpoints/h", `{"spec":{"node":"h1","interfaceName":"eth0"}}`)
+	}, `+blocks settings: failsafeInboundHostPorts is 22,8022 by /etc/calico/felix.cfg, and Twill would have tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,udp:3784,tcp:5473,tcp:6443,tcp:6666,tcp:6667 (default): policy of this host would close ports that are open now, or open others
++same resources: 1 global policy, 1 host endpoint, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
++same workloads: 1 host endpoint of this node: policy of the host is in force with the first transaction
+` + gone("resources")},
 	{"the same settings", func(f *Facts) {
 		f.File.Text = "LogSeverityScreen = DEBUG\nReportingIntervalSecs = 60\n"
 		f.Local = []config.Layer{{Name: "/etc/twill/twill.conf", Values: map[string]string{"logSeverityScreen": "Debug", "reportingInterval": "1m"}}}
@@ -223,7 +254,7 @@ var ofNetwork = []planted{
 +same bgp: 4 sessions of BGP, AS 64512: 192.0.2.70, 192.0.2.71, 192.0.2.72, h2
 ` + gone("bgp")},
 	{"what the plan says", func(f *Facts) {
-		f.Plan.Problems, f.Plan.Unread = []string{"BGPPeer a: nobody", "GlobalNetworkPolicy web: known"}, []string{"BGPFilter x: not JSON"}
+		f.Plan.Problems, f.Plan.Unread = []string{"BGPPeer a: nobody", "GlobalNetworkPolicy web: known"}, []string{"BGPFilter x: not JSON", "GlobalNetworkPolicy web: known"}
 		f.note(note{kind: "x", reason: "y", grade: Changes}, "GlobalNetworkPolicy web")
 	}, `+blocks bgp: BGPFilter x: not JSON
 +changes bgp: BGPPeer a: nobody [when Twill starts]

@@ -40,6 +40,13 @@ var ofStore = []planted{
 			f.put(fmt.Sprintf("tiers/t%d", i), fmt.Sprintf("%d", i))
 		}
 	}, manyTiers()},
+	{"endpoints that are not understood", func(f *Facts) {
+		f.put("workloadendpoints/default/h2-k8s-x-eth0", `{"spec":{"node":"h2","interfaceName":"cali2","ipNetworks":7}}`)
+		f.put("hostendpoints/h", `{"spec":{"node":"h1","interfaceName":"eth0"}}`)
+	}, `+blocks resources: WorkloadEndpoint default/h2-k8s-x-eth0: spec.ipNetworks want a list, got 7
++same resources: 1 global policy, 1 host endpoint, 2 workload endpoints, 2 nodes, 1 pool: read where they are, by the same keys
++same workloads: 1 host endpoint of this node: policy of the host is in force with the first transaction
+` + gone("resources")},
 	{"kinds that are not known", func(f *Facts) { f.put("dreams/a", "{}"); f.put("dreams/b", "{}") }, "+changes resources: 2 resources of a kind that Twill does not know, dreams, have no effect [when Twill starts]"},
 	{"an empty datastore", func(f *Facts) { f.listed = nil }, `+changes resources: the datastore has no resources [when Twill starts]
 -same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
@@ -51,6 +58,9 @@ var ofStore = []planted{
 	}, `+blocks addresses: /calico/x cannot be read (not JSON)
 +changes addresses: 10.65.0.1, 10.65.0.2: each is allocated, and nobody has it (the first: no endpoint has 10.65.0.1) [when Twill starts]`},
 	{"address management cannot be read", func(f *Facts) { f.IPAMErr = "forbidden" }, "+blocks addresses: addresses cannot be checked: forbidden\n" + gone("addresses")},
+	{"all nodes are Twill's", func(f *Facts) {
+		f.Reports, f.HostErr = map[string]Reporting{"h1": Twills, "h2": Twills}, "not root"
+	}, "+same cluster: Twill's agent reports from all of 2 nodes\n+blocks host: this host cannot be read, and nothing is known of what runs and is left here: not root\n" + gone("cluster", "kernel", "workloads")},
 	{"half of the nodes are Twill's", func(f *Facts) { f.Reports = map[string]Reporting{"h1": Twills, "h2": Twills} }, `+same cluster: Twill's agent reports from 1 of 2 nodes; Twill's: h2; Calico's: h1
 ` + gone("cluster")},
 	{"reports cannot be read", func(f *Facts) { f.ReportsErr = "forbidden" }, `+changes cluster: which nodes Twill has is not known: forbidden [when Twill starts]

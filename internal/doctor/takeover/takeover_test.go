@@ -122,6 +122,13 @@ type planted struct {
 	want  string // lines: + in addition to calico(), - not any more
 }
 
+func TestEachCheckIsExplained(t *testing.T) {
+	about := About()
+	if len(about) != len(checks) || !strings.HasPrefix(about[0], "store       the datastore") {
+		t.Errorf("%q", about)
+	}
+}
+
 func TestEachStateIsFound(t *testing.T) {
 	seen := map[string]bool{}
 	for _, tt := range slices.Concat(ofStore, ofHost, ofSettings, ofNetwork) {

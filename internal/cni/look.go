@@ -37,13 +37,18 @@ func Networks(dir string) (out []Network, err error) {
 
 // read reads a list of plugins, or a single one.
 func (n *Network) read() error {
-	list, err := libcni.ConfListFromFile(n.File)
-	if filepath.Ext(n.File) != ".conflist" {
-		single, serr := libcni.ConfFromFile(n.File)
-		if serr != nil {
-			return serr
+	text, err := os.ReadFile(n.File)
+	if err != nil {
+		return err
+	}
+	var list *libcni.NetworkConfigList
+	if filepath.Ext(n.File) == ".conflist" {
+		list, err = libcni.NetworkConfFromBytes(text)
+	} else {
+		var single *libcni.PluginConfig
+		if single, err = libcni.NetworkPluginConfFromBytes(text); err == nil {
+			list, err = libcni.ConfListFromConf(single)
 		}
-		list, err = libcni.ConfListFromConf(single)
 	}
 	if err != nil {
 		return err

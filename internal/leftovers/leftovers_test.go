@@ -217,3 +217,27 @@ func TestWithoutTheirProgramChainsStayAndSoDoesAllElse(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatWouldDropIsSaidBefore: nothing is changed by asking, and what cannot be seen is said.
+func TestWhatWouldDropIsSaidBefore(t *testing.T) {
+	ns := uplink(t)
+	plant(ns)
+	ns.Run("ip6tables-nft", "-P", "FORWARD", "DROP")
+	ns.Run("iptables-legacy", "-P", "FORWARD", "DROP")
+	ns.Run("iptables-legacy", "-P", "OUTPUT", "DROP") // where nothing of the agent is
+	left := read(t, ns).Leftovers()
+	ns.Do(func() {
+		drops, unseen := leftovers.Drops(t.Context(), left)
+		want(t, drops, "FORWARD of filter in iptables-legacy (IPv4)", "FORWARD of filter in iptables-nft (IPv6)")
+		want(t, unseen)
+		t.Setenv("PATH", t.TempDir())
+		drops, unseen = leftovers.Drops(t.Context(), left)
+		want(t, drops)
+		if len(unseen) != 4 || !strings.Contains(unseen[0], "iptables-legacy (IPv4): iptables-legacy-save: the program is not installed") {
+			t.Errorf("unseen: %q", unseen)
+		}
+	})
+	if got := len(read(t, ns).Leftovers().Chains); got != 8 {
+		t.Errorf("%d chains are left of 8", got)
+	}
+}

@@ -10,7 +10,7 @@ import (
 )
 
 func kernelHas(f *Facts) (out []Finding) {
-	if f.HostErr != "" {
+	if f.HostErr != "" || f.elsewhere() {
 		return nil
 	}
 	if f.Kernel.Err != "" {
@@ -73,6 +73,9 @@ func encryption(f *Facts) (out []Finding) {
 }
 
 func speaks(f *Facts) (out []Finding) {
+	if f.elsewhere() {
+		return nil
+	}
 	backend, birds := f.variable("CALICO_NETWORKING_BACKEND"), f.running("bird", "bird6")
 	if f.HostErr == "" && (backend == "vxlan" || backend == "none") && f.BGP.Mode != "off" {
 		out = append(out, blocks("pass --bgp=off to twill node, or set CALICO_NETWORKING_BACKEND="+backend+" in /etc/twill/node.env, and here to check again",
@@ -104,6 +107,9 @@ func speaks(f *Facts) (out []Finding) {
 			continue
 		}
 		out = append(out, blocks("put it right: routes may be missing for it", "%s", p))
+	}
+	if f.Nodes.Node(f.Node) == nil {
+		return out // the check of the node says so
 	}
 	if f.Plan.Off != "" {
 		return append(out, changes(AtStart, "give it an address (docs/node-address.md), or pass --bgp=off", "no BGP: %s", f.Plan.Off))

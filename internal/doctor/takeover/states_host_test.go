@@ -24,7 +24,7 @@ var ofHost = []planted{
 		"+blocks node: Calico's agent is node h1.example, and Twill would be h1: its endpoints and addresses would be another's",
 	},
 	{"no Node of that name", func(f *Facts) { f.Node = "h9" }, `+blocks node: the datastore has no Node h9: endpoints and addresses of this host are under another name
-` + gone("node", "cluster") + "\n+same cluster: Twill's agent reports from 0 of 2 nodes; no agent, or one that reports nothing, as Calico's outside of OpenStack: h1, h2"},
+` + gone("node", "bgp", "cluster") + "\n+same cluster: Twill's agent reports from 0 of 2 nodes; no agent, or one that reports nothing, as Calico's outside of OpenStack: h1, h2"},
 	{"the Node's address is nowhere", func(f *Facts) { f.Links[0].Addrs = nil }, "+changes node: 192.0.2.1, the address of Node h1, is on no interface here [when Twill starts]"},
 	{"a machine that is no node", func(f *Facts) {
 		settled(f)
@@ -32,7 +32,7 @@ var ofHost = []planted{
 		f.Links = f.Links[:1]
 	}, `+same node: this machine (laptop) is no node of the datastore, and nothing of Calico's is here: only the datastore was judged. Its nodes: h1, h2
 +same cluster: Twill's agent reports from 0 of 2 nodes; no agent, or one that reports nothing, as Calico's outside of OpenStack: h1, h2
-` + gone("node", "agent", "rules", "workloads", "cluster")},
+` + gone("node", "agent", "bgp", "kernel", "rules", "workloads", "cluster")},
 	{
 		"somebody at the agents' port", func(f *Facts) { f.Health = []doctor.Listener{{At: netip.MustParseAddrPort("127.0.0.1:9099")}} },
 		"+blocks agent: somebody whose process cannot be seen from here listens on 127.0.0.1:9099, as an agent does: which agent runs is not known",

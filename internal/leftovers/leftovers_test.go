@@ -218,8 +218,8 @@ func TestWithoutTheirProgramChainsStayAndSoDoesAllElse(t *testing.T) {
 	})
 }
 
-// TestWhatWouldDropIsSaidBefore: nothing is changed by asking, and what cannot be seen is said.
-func TestWhatWouldDropIsSaidBefore(t *testing.T) {
+// TestWhatWouldDropIsFoundBefore: nothing is changed by asking, and what cannot be seen is named.
+func TestWhatWouldDropIsFoundBefore(t *testing.T) {
 	ns := uplink(t)
 	plant(ns)
 	ns.Run("ip6tables-nft", "-P", "FORWARD", "DROP")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,14 +98,16 @@ func (c *command) readData(ctx context.Context, cfg datastore.Config, d *doctorF
 		return do(ctx)
 	}
 	_ = within(func(ctx context.Context) error { t.Store.Members = membersOf(ctx, store); return nil })
-	world := plan.New()
+	world, planned := plan.New(), slices.Concat(plan.Prefixes(), plan.AgentPrefixes(), plan.WorkloadPrefixes(), plan.ServicePrefixes())
 	world.Agent, world.Local = true, t.Local
 	for _, prefix := range prefixesOf(store) {
 		err := within(func(ctx context.Context) error {
 			snap, err := store.List(ctx, prefix)
 			for _, u := range snap.Sorted() {
 				t.Add(u)
-				world.Update(u)
+				if slices.ContainsFunc(planned, func(prefix string) bool { return strings.HasPrefix(u.Key, prefix) }) {
+					world.Update(u)
+				}
 			}
 			return err
 		})

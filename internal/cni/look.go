@@ -41,20 +41,21 @@ func (n *Network) read() error {
 	if err != nil {
 		return err
 	}
-	var list *libcni.NetworkConfigList
+	var chain []*libcni.PluginConfig
 	if filepath.Ext(n.File) == ".conflist" {
-		list, err = libcni.NetworkConfFromBytes(text)
-	} else {
-		var single *libcni.PluginConfig
-		if single, err = libcni.NetworkPluginConfFromBytes(text); err == nil {
-			list, err = libcni.ConfListFromConf(single)
+		list, err := libcni.NetworkConfFromBytes(text)
+		if err != nil {
+			return err
 		}
+		n.Name, chain = list.Name, list.Plugins
+	} else {
+		single, err := libcni.NetworkPluginConfFromBytes(text)
+		if err != nil {
+			return err
+		}
+		n.Name, chain = single.Network.Name, append(chain, single)
 	}
-	if err != nil {
-		return err
-	}
-	n.Name = list.Name
-	for i, p := range list.Plugins {
+	for i, p := range chain {
 		n.Types = append(n.Types, p.Network.Type)
 		if i == 0 {
 			n.IPAM = p.Network.IPAM.Type

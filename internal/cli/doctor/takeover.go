@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -100,7 +101,8 @@ func (c *command) readData(ctx context.Context, cfg datastore.Config, d *doctorF
 	_ = within(func(ctx context.Context) error { t.Store.Members = membersOf(ctx, store); return nil })
 	world, planned := plan.New(), slices.Concat(plan.Prefixes(), plan.AgentPrefixes(), plan.WorkloadPrefixes(), plan.ServicePrefixes())
 	world.Agent, world.Local = true, t.Local
-	for _, prefix := range prefixesOf(store) {
+	prefixes, failed := prefixesOf(store), map[string]string{}
+	for _, prefix := range prefixes {
 		err := within(func(ctx context.Context) error {
 			snap, err := store.List(ctx, prefix)
 			for _, u := range snap.Sorted() {
@@ -111,13 +113,17 @@ func (c *command) readData(ctx context.Context, cfg datastore.Config, d *doctorF
 			}
 			return err
 		})
-		if err != nil && prefix == api.ResourcesPrefix {
+		if err != nil {
+			failed[strings.Trim(strings.TrimPrefix(prefix, api.ResourcesPrefix), "/")] = err.Error()
+		}
+		// One that is away would be waited for once for each kind; of one that refuses all of them, one reason is enough.
+		if away := errors.Is(err, datastore.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded); away || err != nil && len(failed) == len(prefixes) {
 			t.Store.Err = err.Error()
 			return
 		}
-		if err != nil {
-			t.ListFailed(strings.Trim(strings.TrimPrefix(prefix, api.ResourcesPrefix), "/"), err.Error())
-		}
+	}
+	for kind, why := range failed {
+		t.ListFailed(kind, why)
 	}
 	t.Plan = world.Plan(t.Node)
 	if err := within(func(ctx context.Context) error { return readAddresses(ctx, store, t) }); err != nil {

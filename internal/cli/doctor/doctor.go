@@ -136,7 +136,7 @@ func (c *command) facts(ctx context.Context, d *doctorFlags) (*doctor.Facts, err
 	p.Now(conn.Place(cfg))
 	wanted := readStore(ctx, cfg, f)
 	p.Now("the daemons")
-	askAgent(ctx, d.agentAt, f)
+	_ = askAgent(ctx, d.agentAt, f) // the facts have it
 	askSpeaker(ctx, d.bgpAt, f, wanted)
 	p.Now("this host, and others from it")
 	if err := readHost(ctx, f, d); err != nil {
@@ -223,13 +223,14 @@ func membersOf(ctx context.Context, s datastore.Store) (out []doctor.Member) {
 	return out
 }
 
-func askAgent(ctx context.Context, socket string, f *doctor.Facts) {
+// askAgent fills in what the agent says; an error means that it does not answer.
+func askAgent(ctx context.Context, socket string, f *doctor.Facts) error {
 	ctx, cancel := context.WithTimeout(ctx, conn.AskFor)
 	defer cancel()
 	r, err := agent.Ask(ctx, socket)
 	if err != nil {
 		f.Agent.Err = conn.ExplainAgent(socket, err).Error()
-		return
+		return err
 	}
 	paths.Tell(f, r)
 	f.Agent.NotReady, f.Agent.Unforwarded, f.Agent.RouteProtocol = r.NotReady, r.Unforwarded, r.RouteProtocol
@@ -244,6 +245,7 @@ func askAgent(ctx context.Context, socket string, f *doctor.Facts) {
 	for _, w := range r.Wrong {
 		f.Agent.Wrong = append(f.Agent.Wrong, w.Where+": "+w.Reason)
 	}
+	return nil
 }
 
 func askSpeaker(ctx context.Context, socket string, f *doctor.Facts, wanted plan.Plan) {

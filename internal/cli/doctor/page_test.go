@@ -67,14 +67,16 @@ func forPeople(t *testing.T, c *clitest.CLI, ns *netnstest.NS, code int, network
 }
 
 // readyAgent answers at a socket as an agent that has nothing to complain of.
-func readyAgent(t *testing.T, dir string) string {
+func readyAgent(t *testing.T, dir string) string { return agentThatSays(t, dir, "{}") }
+
+func agentThatSays(t *testing.T, dir, answer string) string {
 	t.Helper()
 	socket := filepath.Join(dir, "agent.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })}
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(answer)) })}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Shutdown(context.Background()) })
 	return socket

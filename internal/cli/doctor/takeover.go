@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -72,7 +74,9 @@ func (c *command) takeoverFacts(ctx context.Context, d *doctorFlags) (*takeover.
 	cfg.DialTimeout = c.Conn.Timeout
 	t.Kubernetes, t.Endpoints = cfg.Type == "kubernetes", cfg.Endpoints
 	p.Now("the agent")
-	askAgent(ctx, d.agentAt, f)
+	if err := askAgent(ctx, d.agentAt, f); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		t.AgentErr = f.Agent.Err
+	}
 	if own, err := agent.AskSettings(ctx, d.agentAt); err == nil {
 		t.Local = own.Layers
 	}

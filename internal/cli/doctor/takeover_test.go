@@ -218,3 +218,14 @@ func TestTheOutlookIsPrintedForPeople(t *testing.T) {
 	clitest.Contains(t, wide, "WHEN", "DO\n", "when Twill starts")
 	clitest.Contains(t, both, "take-over")
 }
+
+// TestAnAgentThatAnswersNothingIsNotTakenForNone.
+func TestAnAgentThatAnswersNothingIsNotTakenForNone(t *testing.T) {
+	clitest.ClearStoreEnv(t)
+	ns, c := netnstest.New(t), newCLI(t)
+	c.Want(0, resources, "apply", "-f", "-")
+	o, lines := look(t, c, ns, 1, "--socket", agentThatSays(t, t.TempDir(), "no JSON"))
+	if want := "blocks agent: whether Twill's agent runs is not known: "; !strings.Contains(lines, want) || o.Stage != "unknown" {
+		t.Errorf("%q is not in:\n%s%+v", want, lines, o)
+	}
+}

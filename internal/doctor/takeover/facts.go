@@ -18,6 +18,7 @@ type Facts struct {
 	*doctor.Facts
 	HostErr string // why the host could not be read; empty: it was
 
+	AgentErr   string   // why it is not known whether our agent runs; empty: it is
 	Kubernetes bool     // the datastore is Kubernetes' API
 	Endpoints  []string // of etcd, as this command reads it
 	Local      []config.Layer

@@ -9,15 +9,15 @@ import (
 )
 
 func hostIsRead(f *Facts) []Finding {
-	if f.HostErr == "" {
+	if f.HostErr == "" || f.elsewhere() {
 		return nil
 	}
 	return []Finding{blocks("run this as root on the host that is to be taken over, where its processes can be seen", "this host cannot be read, and nothing is known of what runs and is left here: %s", f.HostErr)}
 }
 
-// elsewhere: this is no node of Calico's, such as an administrator's machine.
+// elsewhere: this is no node of Calico's, such as an administrator's machine, who need not be root there.
 func (f *Facts) elsewhere() bool {
-	return f.HostErr == "" && f.Store.Err == "" && f.Nodes.Node(f.Node) == nil && f.UpstreamAgent() == "" && len(f.Leftovers().Lines()) == 0 && !f.ours()
+	return f.Store.Err == "" && f.Nodes.Node(f.Node) == nil && f.UpstreamAgent() == "" && len(f.Leftovers().Lines()) == 0 && !f.ours()
 }
 
 func nodeIs(f *Facts) (out []Finding) {
@@ -35,7 +35,11 @@ func nodeIs(f *Facts) (out []Finding) {
 		for _, n := range f.Nodes.Nodes() {
 			names = append(names, n.Metadata.Name)
 		}
-		return append(out, same("this machine (%s) is no node of the datastore, and nothing of Calico's is here: only the datastore was judged. Its nodes: %s", f.Node, shown(list(names, most))))
+		here := "nothing of Calico's is here"
+		if f.HostErr != "" {
+			here = "what is here cannot be read (" + f.HostErr + ")"
+		}
+		return append(out, same("this machine (%s) is no node of the datastore, and %s: only the datastore was judged. Its nodes: %s", f.Node, here, shown(list(names, most))))
 	case n == nil:
 		return append(out, blocks("pass --node with the name that Calico has for this host (calicoctl get nodes, or /var/lib/calico/nodename)", "the datastore has no Node %s: endpoints and addresses of this host are under another name", f.Node))
 	}
@@ -57,6 +61,8 @@ func agents(f *Facts) (out []Finding) {
 	}
 	running := f.upstreamIs()
 	switch {
+	case f.AgentErr != "":
+		out = append(out, blocks("twill status; see the agent's log", "whether Twill's agent runs is not known: %s", f.AgentErr))
 	case running != "" && f.ours():
 		out = append(out, blocks("stop Calico's agent, and keep it from starting again", "%s and Twill's agent both run: each removes the other's routes", running))
 	case running != "":

@@ -33,6 +33,13 @@ var ofHost = []planted{
 	}, `+same node: this machine (laptop) is no node of the datastore, and nothing of Calico's is here: only the datastore was judged. Its nodes: h1, h2
 +same cluster: Twill's agent reports from 0 of 2 nodes; no agent, or one that reports nothing, as Calico's outside of OpenStack: h1, h2
 ` + gone("node", "agent", "bgp", "kernel", "rules", "workloads", "cluster")},
+	{"a machine that is no node, where nobody is root", func(f *Facts) {
+		*f.Facts = doctor.Facts{Node: "laptop", Nodes: f.Nodes, Agent: f.Agent, BGP: f.BGP}
+		f.Agents, f.own, f.HostErr = nil, nil, "operation not permitted"
+	}, `+same node: this machine (laptop) is no node of the datastore, and what is here cannot be read (operation not permitted): only the datastore was judged. Its nodes: h1, h2
++same cluster: Twill's agent reports from 0 of 2 nodes; no agent, or one that reports nothing, as Calico's outside of OpenStack: h1, h2
+` + gone("node", "agent", "bgp", "kernel", "rules", "workloads", "cluster")},
+	{"our agent does not answer", func(f *Facts) { f.AgentErr = "deadline exceeded" }, "+blocks agent: whether Twill's agent runs is not known: deadline exceeded\n" + gone("agent")},
 	{
 		"somebody at the agents' port", func(f *Facts) { f.Health = []doctor.Listener{{At: netip.MustParseAddrPort("127.0.0.1:9099")}} },
 		"+blocks agent: somebody whose process cannot be seen from here listens on 127.0.0.1:9099, as an agent does: which agent runs is not known",
@@ -77,8 +84,9 @@ var ofHost = []planted{
 	}, "+blocks ebpf: devices, programs or maps of Calico's eBPF dataplane are in the kernel: bpfin.cali, /sys/fs/bpf/tc/globals/cali_v4_routes\n+changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter); devices bpfin.cali [when the leftovers go]\n-changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter) [when the leftovers go]"},
 	{"eBPF is on, and in the kernel", func(f *Facts) {
 		f.put("felixconfigurations/default", `{"spec":{"bpfEnabled":true,"bpfLogLevel":"Debug"}}`)
-		f.Agents[0].Environ, f.Pins = append(f.Agents[0].Environ, "FELIX_BPFLOGLEVEL=debug"), []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
-	}, `+blocks ebpf: Calico's eBPF dataplane is on (bpfEnabled of FelixConfiguration default): its programs decide before any table, translate services in place of kube-proxy, and Twill has none
+		f.Agents[0].Environ, f.Pins = append(f.Agents[0].Environ, "FELIX_BPFLOGLEVEL=debug", "FELIX_WAT=1"), []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
+	}, "+changes settings: FELIX_WAT of environment of calico-felix: there is no such parameter; `twill config params` lists those there are [when Twill starts]" + `
++blocks ebpf: Calico's eBPF dataplane is on (bpfEnabled of FelixConfiguration default): its programs decide before any table, translate services in place of kube-proxy, and Twill has none
 +blocks ebpf: devices, programs or maps of Calico's eBPF dataplane are in the kernel: /sys/fs/bpf/tc/globals/cali_v4_routes`},
 	{"eBPF is left, and no agent runs", func(f *Facts) {
 		settled(f)
@@ -171,6 +179,16 @@ var ofSettings = []planted{
 	}, `+blocks settings: defaultEndpointToHostAction is ACCEPT by environment of calico-felix, and Twill would have Drop (default): what workloads send to this host would be dropped
 +changes settings: ipv6Support is false by environment of calico-felix, and Twill would have true (default) [when Twill starts]
 +same settings: 4 settings of this host alone, which Twill has, too`},
+	{"what of eBPF has no effect, and it is off", func(f *Facts) { f.Agents[0].Environ = append(f.Agents[0].Environ, "FELIX_BPFLOGLEVEL=debug") }, "+changes settings: FELIX_BPFLOGLEVEL of environment of calico-felix: this version does not honour it [when Twill starts]"},
+	{"settings that differ, and drop nothing", func(f *Facts) {
+		f.File.Text = "DefaultEndpointToHostAction = RETURN\nFailsafeInboundHostPorts = 22\n"
+		f.Local = []config.Layer{{Name: "environment", Values: map[string]string{"defaultEndpointToHostAction": "Accept"}}}
+	}, `+changes settings: defaultEndpointToHostAction is RETURN by /etc/calico/felix.cfg, and Twill would have Accept (environment) [when Twill starts]
++changes settings: failsafeInboundHostPorts is 22 by /etc/calico/felix.cfg, and Twill would have tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,udp:3784,tcp:5473,tcp:6443,tcp:6666,tcp:6667 (default) [when Twill starts]`},
+	{"Typha, and a relay for Twill", func(f *Facts) {
+		f.File.Text = "TyphaAddr = 192.0.2.7:5473\n"
+		f.Local = []config.Layer{{Name: "environment", Values: map[string]string{"typhaAddr": "192.0.2.7:5474"}}}
+	}, "+changes settings: Calico's agent reads by Typha (typhaAddr), whose protocol Twill does not speak [when Twill starts]"},
 	{"ports of the host that are always open", func(f *Facts) {
 		f.File.Text = "FailsafeInboundHostPorts = 22,8022\n"
 		f.put("hostendpoints/h", `{"spec":{"node":"h1","interfaceName":"eth0"}}`)
@@ -222,6 +240,18 @@ var ofNetwork = []planted{
 		"no BGP at Calico's", func(f *Facts) { f.Agents[0].Environ = append(f.Agents[0].Environ, "CALICO_NETWORKING_BACKEND=vxlan") },
 		"+blocks bgp: Calico's node speaks no BGP (CALICO_NETWORKING_BACKEND=vxlan), and Twill's would",
 	},
+	{"BGP by BIRD, which stays", func(f *Facts) {
+		f.BGP.Mode = "bird-reflector"
+		f.Processes = append(f.Processes, doctor.Process{Name: "bird", PID: 9})
+	}, ""},
+	{"BGP by a BIRD of this host, which stays", func(f *Facts) {
+		f.BGP.Mode = "bird"
+		f.Processes = append(f.Processes, doctor.Process{Name: "bird", PID: 9})
+	}, ""},
+	{"no BGP, as Calico has none", func(f *Facts) {
+		f.BGP.Mode = "off"
+		f.Agents[0].Environ = append(f.Agents[0].Environ, "CALICO_NETWORKING_BACKEND=none")
+	}, gone("bgp")},
 	{
 		"BIRD, and nobody after it", func(f *Facts) {
 			f.BGP.Mode = "off"

@@ -3,6 +3,7 @@ package takeover
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
@@ -28,7 +29,9 @@ const (
 func StageOf(f *Facts) Stage {
 	left := len(f.Leftovers().Lines()) > 0
 	switch {
-	case f.HostErr != "":
+	case f.elsewhere():
+		return Elsewhere
+	case f.HostErr != "" || f.AgentErr != "":
 		return Unknown
 	case f.UpstreamAgent() != "" && f.ours():
 		return Both
@@ -36,8 +39,6 @@ func StageOf(f *Facts) Stage {
 		return Left
 	case f.ours():
 		return Taken
-	case f.elsewhere():
-		return Elsewhere
 	}
 	return Upstream
 }
@@ -101,6 +102,9 @@ func (f *Facts) start() string {
 	to := ""
 	if len(f.Endpoints) > 0 {
 		to = " --etcd " + strings.Join(f.Endpoints, ",")
+	}
+	if slices.ContainsFunc(f.Endpoints, func(e string) bool { return strings.HasPrefix(e, "https:") }) {
+		to += " (and --etcd-ca, --etcd-cert, --etcd-key)"
 	}
 	if f.BGP.Mode != "" && f.BGP.Mode != "on" {
 		to += ", with TWILL_BGP=" + f.BGP.Mode + " in /etc/twill/node.env"

@@ -19,7 +19,7 @@ func TestWhatIsNextFollowsFromHowFarAHostIs(t *testing.T) {
 		back  string
 	}{
 		{"Calico's agent under systemd", func(*Facts) {}, Upstream, `1. systemctl disable --now calico-felix (or
-2. twill node install --etcd https://192.0.2.9:2379: it comes
+2. twill node install --etcd https://192.0.2.9:2379 (and --etcd-ca, --etcd-cert, --etcd-key): it comes
 3. twill status:
 4. twill doctor --fix leftovers
 5. twill doctor --take-over:`, ""},
@@ -27,7 +27,7 @@ func TestWhatIsNextFollowsFromHowFarAHostIs(t *testing.T) {
 			f.Processes = append(f.Processes, doctor.Process{Name: "bird", PID: 9})
 			f.BGP.Mode = "bird"
 		}, Upstream, `1. systemctl disable --now calico-felix, and its BIRD
-2. twill node install --etcd https://192.0.2.9:2379, with TWILL_BGP=bird in /etc/twill/node.env: it comes
+2. twill node install --etcd https://192.0.2.9:2379 (and --etcd-ca, --etcd-cert, --etcd-key), with TWILL_BGP=bird in /etc/twill/node.env: it comes
 3. twill status:
 4. twill doctor --fix leftovers
 5. twill doctor --take-over:`, ""},
@@ -72,6 +72,11 @@ func TestWhatIsNextFollowsFromHowFarAHostIs(t *testing.T) {
 5. twill node uninstall`},
 		{"the datastore does not answer", func(f *Facts) { f.Store.Err = "away" }, Upstream, "1. Put right what blocks (1 finding above)", ""},
 		{"not root", func(f *Facts) { f.HostErr = "no" }, Unknown, "1. Put right what blocks (1 finding above)\n2. Run this as root on each host", ""},
+		{"our agent does not answer", func(f *Facts) { f.AgentErr = "deadline exceeded" }, Unknown, "1. Put right what blocks (1 finding above)\n2. Run this as root on each host", ""},
+		{"no node, and not root", func(f *Facts) {
+			*f.Facts = doctor.Facts{Node: "laptop", Nodes: f.Nodes, Agent: f.Agent}
+			f.HostErr = "not permitted"
+		}, Elsewhere, "1. Run this as root on each host", ""},
 		{"no node", func(f *Facts) {
 			settled(f)
 			f.Agent.Err, f.Node, f.Chains = "no agent answers", "laptop", nil

@@ -136,7 +136,7 @@ func TestEachStateIsFound(t *testing.T) {
 			f := calico()
 			tt.plant(f)
 			found := Judge(f)
-			got, want := difference(found), strings.Split(strings.TrimSpace(tt.want), "\n")
+			got, want := difference(found), strings.FieldsFunc(tt.want, func(r rune) bool { return r == '\n' })
 			slices.Sort(got)
 			slices.Sort(want)
 			if !slices.Equal(got, want) {

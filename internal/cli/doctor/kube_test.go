@@ -66,8 +66,8 @@ const allowed = "nodes, namespaces, pods, serviceaccounts, services, networkpoli
 	"globalnetworkpolicies, globalnetworksets, networksets, hostendpoints, ipreservations, kubecontrollersconfigurations, caliconodestatuses, ipamblocks, ipamhandles, blockaffinities, ipamconfigs, ipamconfigurations, " +
 	"stagedglobalnetworkpolicies, stagednetworkpolicies, stagedkubernetesnetworkpolicies"
 
-// TestAClusterOfCalicosIsRead by its API server, and what an account may not read is named.
-func TestAClusterOfCalicosIsRead(t *testing.T) {
+// TestAClusterOfCalicosIsReadByItsAPIServer, and what an account may not read is named.
+func TestAClusterOfCalicosIsReadByItsAPIServer(t *testing.T) {
 	if storetest.IsPoor() {
 		return // it has a store of its own
 	}

@@ -66,7 +66,7 @@ With --take-over, say what happens when Twill takes the place of Calico's agent 
 before, while or after that is done: what blocks it, what changes and when, what stays
 the same, and the next steps, also those of the way back. It reads the datastore, the
 kernel, the environment and the file of settings of Calico's agent, and networks of
-container runtimes. Nothing is changed, and nothing is sent to other hosts. It checks:
+container runtimes. Nothing is changed, and nothing sent to hosts but the datastore's:
   ` + strings.Join(takeover.About(), "\n  ") + `
 
 Exit code: 0 nothing fails or blocks, 1 something does, 2 usage.`,

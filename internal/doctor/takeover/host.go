@@ -120,6 +120,7 @@ func ebpf(f *Facts) (out []Finding) {
 		}
 	}
 	var early []string
+	wanted := len(out) > 0
 	for _, p := range f.Pins {
 		if strings.Contains(p, "/calico/xdp/") || strings.Contains(p, "/calico/sockmap/") {
 			early = append(early, p)
@@ -133,8 +134,8 @@ func ebpf(f *Facts) (out []Finding) {
 	}
 	if len(left) > 0 {
 		do := switchOff
-		if len(out) > 0 {
-			do = ""
+		if wanted {
+			do = "as above"
 		}
 		if f.UpstreamAgent() == "" {
 			do = "start Calico's agent once more with bpfEnabled: false, which removes its programs, or reboot this host with no agent"

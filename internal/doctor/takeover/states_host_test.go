@@ -71,6 +71,10 @@ var ofHost = []planted{
 		"eBPF by the datastore", func(f *Facts) { f.put("felixconfigurations/default", `{"spec":{"bpfEnabled":true}}`) },
 		"+blocks ebpf: Calico's eBPF dataplane is on (bpfEnabled of FelixConfiguration default): its programs decide before any table, translate services in place of kube-proxy, and Twill has none",
 	},
+	{
+		"eBPF of another node", func(f *Facts) { f.put("felixconfigurations/node.h2", `{"spec":{"bpfEnabled":true}}`) },
+		"+changes resources: FelixConfiguration node.h2: spec.bpfEnabled has no effect: policy is enforced with nftables, not eBPF; services are kube-proxy's to translate [when Twill starts]",
+	},
 	{"eBPF by the datastore, and Twill has taken over", func(f *Facts) {
 		settled(f)
 		f.Chains = nil

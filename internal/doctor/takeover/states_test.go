@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/doctor"
 )
 
@@ -46,6 +47,13 @@ var ofStore = []planted{
 	}, `+blocks resources: WorkloadEndpoint default/h2-k8s-x-eth0: spec.ipNetworks want a list, got 7
 +same resources: 1 global policy, 1 host endpoint, 2 workload endpoints, 2 nodes, 1 pool: read where they are, by the same keys
 +same workloads: 1 host endpoint of this node: policy of the host is in force with the first transaction
+` + gone("resources")},
+	{"what daemons write, and what is made of Kubernetes' objects, which no user writes again", func(f *Facts) {
+		for _, tail := range []string{"networkpolicies/shop/knp.default.web", "profiles/kns.shop"} {
+			ref, _ := api.ParseKey(api.ResourcesPrefix + tail)
+			f.put(tail, fmt.Sprintf(`{"kind":%q,"apiVersion":"projectcalico.org/v3","metadata":{"name":%q,"namespace":%q,"labels":{"a/b/c":"d"}},"spec":{}}`, ref.Kind, ref.Name, ref.Namespace))
+		}
+	}, `+same resources: 1 global policy, 1 policy in a namespace, 1 profile, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
 ` + gone("resources")},
 	{"kinds that are not known", func(f *Facts) { f.put("dreams/a", "{}"); f.put("dreams/b", "{}") }, "+changes resources: 2 resources of a kind that Twill does not know, dreams, have no effect [when Twill starts]"},
 	{"an empty datastore", func(f *Facts) { f.listed = nil }, `+changes resources: the datastore has no resources [when Twill starts]

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/doctor"
 )
 
@@ -20,6 +21,11 @@ func TestWhatIsNextFollowsFromHowFarAHostIs(t *testing.T) {
 	}{
 		{"Calico's agent under systemd", func(*Facts) {}, Upstream, `1. systemctl disable --now calico-felix (or
 2. twill node install --etcd https://192.0.2.9:2379 (and --etcd-ca, --etcd-cert, --etcd-key): it comes
+3. twill status:
+4. twill doctor --fix leftovers
+5. twill doctor --take-over:`, ""},
+		{"a pod of Kubernetes, and etcd", func(f *Facts) { f.Agents[0].Environ = append(f.Agents[0].Environ, "KUBERNETES_SERVICE_HOST=10.96.0.1") }, Upstream, `1. Take this node out of the DaemonSet calico-node
+2. twill node install
 3. twill status:
 4. twill doctor --fix leftovers
 5. twill doctor --take-over:`, ""},
@@ -109,6 +115,53 @@ func begins(t *testing.T, got []string, want string) {
 	for i, w := range lines {
 		if !strings.HasPrefix(got[i], w) {
 			t.Errorf("got %q, want %q", got[i], w)
+		}
+	}
+}
+
+func TestSettingsAreNamedOnTheWayBackWhereTwillHasSome(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		plant func(*Facts)
+		steps int
+	}{
+		{"none", func(*Facts) {}, 3},
+		{"on the host", func(f *Facts) { f.Local = []config.Layer{{Name: "environment"}} }, 4},
+		{"in the datastore", func(f *Facts) { f.put("felixconfigurations/default", `{"spec":{}}`) }, 4},
+	} {
+		f := calico()
+		settled(f)
+		tt.plant(f)
+		if got := Back(f); len(got) != tt.steps {
+			t.Errorf("%s: %d steps, want %d: %q", tt.name, len(got), tt.steps, got)
+		}
+	}
+}
+
+// TestHowToLeaveEBPF: by upstream's agent, which removes its programs, and where it does not run, by that or a reboot; said once.
+func TestHowToLeaveEBPF(t *testing.T) {
+	pins := []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
+	for _, tt := range []struct {
+		name  string
+		plant func(*Facts)
+		want  []string // what each says to do begins with it
+	}{
+		{"it runs, and uses it", func(f *Facts) { f.put("felixconfigurations/default", `{"spec":{"bpfEnabled":true}}`) }, []string{switchOff, "as above"}},
+		{"it runs, and does not say so", func(*Facts) {}, []string{switchOff}},
+		{"it does not run", func(f *Facts) { settled(f); f.Agent.Err = "no agent answers" }, []string{"start Calico's agent once more with bpfEnabled: false"}},
+	} {
+		f := calico()
+		f.Pins = pins
+		tt.plant(f)
+		got := ebpf(f)
+		if len(got) != len(tt.want) {
+			t.Errorf("%s: %+v", tt.name, got)
+			continue
+		}
+		for i, w := range tt.want {
+			if !strings.HasPrefix(got[i].Do, w) {
+				t.Errorf("%s: %q, want %q", tt.name, got[i].Do, w)
+			}
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestOneManifestInstalls(t *testing.T) {
 	for _, e := range pod.Containers[0].Env {
 		env = append(env, e.Name+"="+e.Value)
 	}
-	for _, want := range []string{"DATASTORE_TYPE=kubernetes", "CALICO_IPV4POOL_CIDR=10.244.0.0/16", "CALICO_IPV6POOL_CIDR=fd00::/56", "CALICO_API_GROUP=projectcalico.org/v3"} {
+	for _, want := range []string{"DATASTORE_TYPE=kubernetes", "CALICO_IPV4POOL_CIDR=10.244.0.0/16", "CALICO_IPV6POOL_CIDR=fd00::/56", "CALICO_API_GROUP=projectcalico.org/v3", "FELIX_DEFAULTENDPOINTTOHOSTACTION=Accept"} {
 		if !slices.Contains(env, want) {
 			t.Errorf("its environment has no %s: %v", want, env)
 		}

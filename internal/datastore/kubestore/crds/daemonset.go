@@ -111,13 +111,17 @@ func (s NodeSet) installer(does string) map[string]any {
 	}
 }
 
+// podsReachTheirNode is what Kubernetes promises pods, and upstream's manifest says: the API server and DNS of a cluster may be on any node. A
+// FelixConfiguration can close nodes again.
+var podsReachTheirNode = [2]string{"FELIX_DEFAULTENDPOINTTOHOSTACTION", "Accept"}
+
 func (s NodeSet) node() map[string]any {
 	probe := func(path string) map[string]any {
 		return map[string]any{"httpGet": map[string]any{"host": "localhost", "port": healthPort, "path": path}, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6}
 	}
 	ready := probe("/readiness")
 	ready["periodSeconds"], ready["failureThreshold"] = 2, 3
-	env := append(s.env([2]string{"DATASTORE_TYPE", "kubernetes"}, [2]string{"FELIX_HEALTHENABLED", "true"}), fromPod("NODENAME", "spec.nodeName"), fromPod("NAMESPACE", "metadata.namespace"), fromConfig("CALICO_NETWORKING_BACKEND", "calico_backend"))
+	env := append(s.env([2]string{"DATASTORE_TYPE", "kubernetes"}, [2]string{"FELIX_HEALTHENABLED", "true"}, podsReachTheirNode), fromPod("NODENAME", "spec.nodeName"), fromPod("NAMESPACE", "metadata.namespace"), fromConfig("CALICO_NETWORKING_BACKEND", "calico_backend"))
 	for _, mtu := range []string{"FELIX_IPINIPMTU", "FELIX_VXLANMTU", "FELIX_WIREGUARDMTU"} {
 		env = append(env, fromConfig(mtu, "veth_mtu"))
 	}

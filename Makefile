@@ -86,7 +86,7 @@ deps-bird: ## BIRD, for the hosts of scenarios that keep it
 	@sh scripts/deps.sh bird
 
 # Packages with tests on a real Kubernetes API server (internal/kubetest).
-KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubestore/crds internal/podtest internal/kubemirror
+KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubestore/crds internal/podtest internal/kubemirror internal/relay/discovery
 # Packages of which some tests are: those with Kubernetes or APIServer in their names.
 KUBE_SOME := internal/cli/doctor internal/ipam internal/lab internal/outagetest
 # Packages of the command line whose tests are run once more with an API server for their store, in each form; what cannot be there is

@@ -6,7 +6,7 @@ import (
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
-	"github.com/twillnet/twill/internal/relay"
+	"github.com/twillnet/twill/internal/relay/discovery"
 )
 
 // openStore opens the store, and what of it the syncer reads. Done closes both.
@@ -15,7 +15,7 @@ func openStore(ctx context.Context, cfg Config, s config.Relay) (store, read dat
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	read, end, err := relay.Reading(opened, s, cfg.Log)
+	read, end, err := discovery.Reading(opened, discovery.Host{Relay: s, Cluster: cfg.Store, Node: cfg.Node, Log: cfg.Log})
 	if err != nil {
 		_ = opened.Close()
 		return nil, nil, nil, err

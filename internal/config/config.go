@@ -166,7 +166,8 @@ type TLS struct{ CertFile, KeyFile, ClientCAFile string }
 
 // Relay says by which relay the datastore is read, and how to reach it.
 type Relay struct {
-	Address                   string // HOST:PORT or unix://PATH; empty: by none
+	Address                   string // HOST:PORT or unix://PATH; empty: see Service
+	Service, Namespace        string // of Kubernetes, whose endpoints are relays; no service: by none
 	CAFile, CertFile, KeyFile string
 	CN, URISAN                string // that its certificate must have
 	ReadTimeout, Fallback     time.Duration

@@ -14,7 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
-	"github.com/twillnet/twill/internal/relay"
+	"github.com/twillnet/twill/internal/relay/discovery"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -36,7 +36,9 @@ func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by
 	}
 	if keep.Lasting || !keep.Idle() {
 		parts.Go(func() {
-			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error { return keepAddresses(ctx, store, keep, by) })
+			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error {
+				return keepAddresses(ctx, store, keep, discovery.Host{Relay: by, Cluster: cfg, Node: keep.Node, Log: keep.Log})
+			})
 		})
 	}
 	parts.Wait()
@@ -68,8 +70,8 @@ func untilDone(ctx context.Context, cfg datastore.Config, log *slog.Logger, what
 	}
 }
 
-func keepAddresses(ctx context.Context, store datastore.Store, cfg nodekeep.Config, by config.Relay) error {
-	read, done, err := relay.Reading(store, by, cfg.Log)
+func keepAddresses(ctx context.Context, store datastore.Store, cfg nodekeep.Config, by discovery.Host) error {
+	read, done, err := discovery.Reading(store, by)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 // ClientConfig says where a relay is.
 type ClientConfig struct {
 	Address string                           // HOST:PORT or unix://PATH; a name that has several addresses is several relays
+	Find    Find                             // nil: Address says it all; else that is only what the relays are called
 	Creds   credentials.TransportCredentials // see TLS and Plaintext
 	Timeout time.Duration                    // for an answer, and for each part of a snapshot; zero means 30s
 
@@ -54,15 +55,20 @@ func NewClient(direct datastore.Store, cfg ClientConfig) (*Client, error) {
 	if cfg.Creds == nil {
 		return nil, errors.New("relay: neither TLS nor plaintext was asked for")
 	}
-	target := cfg.Address
-	if !strings.HasPrefix(target, "unix:") {
+	target, shuffle := cfg.Address, true
+	var options []grpc.DialOption
+	switch {
+	case cfg.Find != nil:
+		target, shuffle = finds+":///"+cfg.Address, false // in their order
+		options = append(options, grpc.WithResolvers(finder{cfg.Find}))
+	case !strings.HasPrefix(target, "unix:"):
 		target = "dns:///" + target
 	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(cfg.Creds), grpc.WithNoProxy(),
-		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}`), grpc.WithDisableServiceConfig(),
+	conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(cfg.Creds), grpc.WithNoProxy(),
+		grpc.WithDefaultServiceConfig(fmt.Sprintf(`{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":%t}}]}`, shuffle)), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.5, MaxDelay: 3 * time.Second}, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingAnswer, PermitWithoutStream: true}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostBytes)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostBytes)))...)
 	if err != nil {
 		return nil, fmt.Errorf("relay %s: %w", cfg.Address, err)
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +45,16 @@ type ServerConfig struct {
 	Prefixes []string // none of which begins with another; empty means Prefixes(), and Parts()
 	Parts    []string // each begins with one of these
 	Keep     int      // bytes of compressed changes of each prefix, for clients that are slow or were away; zero means 64 MB
-	Meter    Meter    // nil: nobody counts
+	Signs    Signs
+	Meter    Meter // nil: nobody counts
 	Log      *slog.Logger
+}
+
+// Signs are for how long a client may say nothing; zero means 10s for each.
+type Signs struct {
+	Ping      time.Duration // until it is asked for a sign of life; at least 1s
+	Pong      time.Duration // until it is cut off, then
+	Handshake time.Duration // until a new connection is cut off that has not shown its certificate and said what it speaks
 }
 
 // Meter is told what a server does. Its methods are called from several goroutines.
@@ -223,16 +232,18 @@ func (noMeter) Ended(string)     {}
 const (
 	pingEvery  = 10 * time.Second // without a word of the other end
 	pingAnswer = 10 * time.Second // then it is dead
-	grace      = 2 * time.Second  // for clients to take the last that is sent
+	handshake  = 10 * time.Second
+	grace      = 2 * time.Second // for clients to take the last that is sent
 )
 
 // Serve answers at l until ctx ends; then clients are sent elsewhere within the spread, and it returns. A client that does not answer
-// for 20 s is cut off; one may ask for a sign of life each 5 s.
+// is cut off, as [Signs] has it; one may ask for a sign of life each 5 s.
 func (s *Server) Serve(ctx context.Context, l net.Listener, creds credentials.TransportCredentials, spread time.Duration) error {
+	signs := s.cfg.Signs
 	g := grpc.NewServer(grpc.Creds(creds),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingAnswer}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cmp.Or(signs.Ping, pingEvery), Timeout: cmp.Or(signs.Pong, pingAnswer)}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery / 2, PermitWithoutStream: true}),
-		grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(100), grpc.ConnectionTimeout(10*time.Second),
+		grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(100), grpc.ConnectionTimeout(cmp.Or(signs.Handshake, handshake)),
 	)
 	relaypb.RegisterRelayServer(g, s)
 	ended := make(chan error, 1)

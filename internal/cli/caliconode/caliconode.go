@@ -98,23 +98,37 @@ func (c *command) refuse(format string, args ...any) int {
 	return 1
 }
 
-// called runs a daemon that was called by its own name. The file of settings of upstream's agent is read; any other argument has no effect, and is named.
+// called runs a daemon that was called by its own name. The file of settings of upstream's agent or fan-out proxy is read; any other argument has no effect, and is named.
 func (c *command) called(ctx context.Context, name string, args []string) int {
-	felix := slices.Equal(daemons[name], daemons["felix"])
+	felix, relay := slices.Equal(daemons[name], daemons["felix"]), slices.Equal(daemons[name], daemons["typha"])
+	file := ""
 	for len(args) > 0 {
 		flag, value, given := strings.Cut(args[0], "=")
 		used := 1
 		if !given && len(args) > 1 && !strings.HasPrefix(args[1], "-") {
 			value, used = args[1], 2
 		}
-		if felix && value != "" && slices.Contains([]string{"-c", "--config-file"}, flag) {
+		switch named := value != "" && slices.Contains([]string{"-c", "--config-file"}, flag); {
+		case relay && named:
+			file = value
+		case felix && named:
 			if err := os.Setenv("TWILL_CONFIG", value); err != nil {
 				return c.refuse("%s: %v", flag, err)
 			}
-		} else {
+		default:
 			fmt.Fprintf(c.Err, "warning: %s: %s has no effect\n", name, strings.Join(args[:used], " "))
 		}
 		args = args[used:]
+	}
+	if relay {
+		flags, idle, err := typha(file)
+		if err != nil {
+			return c.refuse("%v", err)
+		}
+		for _, what := range idle {
+			fmt.Fprintln(c.Err, "warning: "+what)
+		}
+		return c.daemon(ctx, name, flags...)
 	}
 	if name == "confd" {
 		return c.daemon(ctx, name, "--confdir="+ConfdDir)

@@ -69,11 +69,12 @@ func TestEachArgumentHasItsDaemon(t *testing.T) {
 		{"calico-node -nonsense", "", 1, "flag provided but not defined: -nonsense"},
 		{"calico-node -felix -confd", "", 1, "More than one incompatible argument provided"},
 		{"calico-felix", "twill agent", 7, ""},
-		{"calico-typha --config-file /etc/calico/typha.cfg", "twill relay", 7, "warning: calico-typha: --config-file /etc/calico/typha.cfg has no effect"},
+		{"calico-typha --config-file /nowhere/typha.cfg", "", 1, "read settings: open /nowhere/typha.cfg"},
+		{"calico-typha -x", "twill relay --health=127.0.0.1:9098 --metrics=", 7, "warning: calico-typha: -x has no effect"},
 		{"calico component kube-controllers --x=1 -y", "twill kube-controllers", 7, "kube-controllers: -y has no effect"},
 		{"calico component confd", "twill confd --confdir=/etc/calico/confd", 7, ""},
 		{"calico-felix --version", "", 0, conn.Version},
-		{"calico-typha", "twill relay", 7, ""},
+		{"calico-typha", "twill relay --health=127.0.0.1:9098 --metrics=", 7, ""},
 		{"kube-controllers", "twill kube-controllers", 7, ""},
 		{"calico component felix", "twill agent", 7, ""},
 		{"calico component node shutdown", "", 0, ""},
@@ -100,9 +101,10 @@ func alone(t *testing.T) {
 	clitest.NothingSet(t)
 	t.Setenv("TWILL_BGP_SOCKET", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("NODENAME", "h1")
-	was, wasFile := node.DataDir, FelixConfig
-	t.Cleanup(func() { node.DataDir, FelixConfig = was, wasFile })
-	node.DataDir, FelixConfig = t.TempDir(), filepath.Join(t.TempDir(), "none")
+	was, wasFile, wasTypha := node.DataDir, FelixConfig, TyphaConfig
+	t.Cleanup(func() { node.DataDir, FelixConfig, TyphaConfig = was, wasFile, wasTypha })
+	none := filepath.Join(t.TempDir(), "none")
+	node.DataDir, FelixConfig, TyphaConfig = t.TempDir(), none, none
 }
 
 // TestProbesAskTheAgentAndTheSpeaker: 200 is 0, all else is 1, as kubelet wants it.

@@ -94,6 +94,14 @@ func TestThePageIsTheTables(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", v.name, v.why, test)
 	}
+	fmt.Fprint(&b, "\n| variable of calico-typha | here | shown by |\n|---|---|---|\n")
+	for _, s := range typhaSettings() {
+		test := "has no effect, and is warned of"
+		if s.test != "" {
+			test = "`" + s.test + "`"
+		}
+		fmt.Fprintf(&b, "| `TYPHA_%s` | %s | %s |\n", strings.ToUpper(s.name), s.why, test)
+	}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

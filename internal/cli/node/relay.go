@@ -57,6 +57,9 @@ Exit code: 0 asked to end, 1 something failed.`,
 	f.BoolVar(&cfg.Plaintext, "plaintext", false, "no TLS: whoever reaches the address reads the datastore")
 	f.StringVar(&cfg.Health, "health", "127.0.0.1:9098", "address at which health is served over HTTP (/liveness, /readiness); empty: nowhere")
 	f.StringVar(&cfg.Metrics, "metrics", "", "address at which metrics are served over HTTP, such as :9093; empty: nowhere")
+	f.DurationVar(&cfg.Signs.Ping, "ping-interval", 10*time.Second, "for how long an agent may say nothing until it is asked for a sign of life")
+	f.DurationVar(&cfg.Signs.Pong, "pong-timeout", 10*time.Second, "for how long that is waited for")
+	f.DurationVar(&cfg.Signs.Handshake, "handshake-timeout", 10*time.Second, "for how long a new connection may take to say who it is")
 	f.DurationVar(&cfg.Drain, "drain", 10*time.Second, "time within which agents are sent elsewhere at the end")
 	return cmd
 }

@@ -33,6 +33,7 @@ type Config struct {
 	Plaintext bool   // serve without TLS although others than this machine may reach the address
 	Health    string // address at which health is served; empty: nowhere
 	Metrics   string // likewise
+	Signs     relay.Signs
 	Drain     time.Duration
 	Log       *slog.Logger
 }
@@ -62,7 +63,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer store.Close()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s := relay.NewServer(store, relay.ServerConfig{Meter: metrics.NewRelay(registry), Log: cfg.Log.With("part", "syncer")})
+	s := relay.NewServer(store, relay.ServerConfig{Signs: cfg.Signs, Meter: metrics.NewRelay(registry), Log: cfg.Log.With("part", "syncer")})
 	at := serve.At{Network: "tcp", Address: cfg.Listen}
 	if path, unix := strings.CutPrefix(cfg.Listen, "unix://"); unix {
 		at = serve.At{Network: "unix", Address: path}

@@ -30,6 +30,7 @@ type FollowRequest struct {
 	Epoch         string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`    // of the position from which to go on; empty: a snapshot first
 	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"` // of the last change that the client has
 	Once          bool                   `protobuf:"varint,4,opt,name=once,proto3" json:"once,omitempty"`     // end after the snapshot
+	Who           *Who                   `protobuf:"bytes,5,opt,name=who,proto3" json:"who,omitempty"`        // for people, and to share clients out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -92,6 +93,82 @@ func (x *FollowRequest) GetOnce() bool {
 	return false
 }
 
+func (x *FollowRequest) GetWho() *Who {
+	if x != nil {
+		return x.Who
+	}
+	return nil
+}
+
+// Who is the client of a connection, as it says.
+type Who struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`       // its name in the datastore
+	Program       string                 `protobuf:"bytes,2,opt,name=program,proto3" json:"program,omitempty"` // agent, bgp, node
+	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
+	Moves         bool                   `protobuf:"varint,4,opt,name=moves,proto3" json:"moves,omitempty"` // it asks another relay when it is told to
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Who) Reset() {
+	*x = Who{}
+	mi := &file_relay_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Who) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Who) ProtoMessage() {}
+
+func (x *Who) ProtoReflect() protoreflect.Message {
+	mi := &file_relay_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Who.ProtoReflect.Descriptor instead.
+func (*Who) Descriptor() ([]byte, []int) {
+	return file_relay_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Who) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Who) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Who) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Who) GetMoves() bool {
+	if x != nil {
+		return x.Moves
+	}
+	return false
+}
+
 // Frame is a part of a snapshot or of a change. Only with the last part is either complete.
 type Frame struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -107,7 +184,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_relay_proto_msgTypes[1]
+	mi := &file_relay_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -119,7 +196,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_proto_msgTypes[1]
+	mi := &file_relay_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -132,7 +209,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_relay_proto_rawDescGZIP(), []int{1}
+	return file_relay_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Frame) GetEpoch() string {
@@ -186,7 +263,7 @@ type Updates struct {
 
 func (x *Updates) Reset() {
 	*x = Updates{}
-	mi := &file_relay_proto_msgTypes[2]
+	mi := &file_relay_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +275,7 @@ func (x *Updates) String() string {
 func (*Updates) ProtoMessage() {}
 
 func (x *Updates) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_proto_msgTypes[2]
+	mi := &file_relay_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +288,7 @@ func (x *Updates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Updates.ProtoReflect.Descriptor instead.
 func (*Updates) Descriptor() ([]byte, []int) {
-	return file_relay_proto_rawDescGZIP(), []int{2}
+	return file_relay_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Updates) GetUpdates() []*Update {
@@ -234,7 +311,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_relay_proto_msgTypes[3]
+	mi := &file_relay_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -246,7 +323,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_proto_msgTypes[3]
+	mi := &file_relay_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -259,7 +336,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_relay_proto_rawDescGZIP(), []int{3}
+	return file_relay_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Update) GetKey() []byte {
@@ -294,12 +371,18 @@ var File_relay_proto protoreflect.FileDescriptor
 
 const file_relay_proto_rawDesc = "" +
 	"\n" +
-	"\vrelay.proto\x12\x0etwill.relay.v1\"i\n" +
+	"\vrelay.proto\x12\x0etwill.relay.v1\"\x90\x01\n" +
 	"\rFollowRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04once\x18\x04 \x01(\bR\x04once\"\x95\x01\n" +
+	"\x04once\x18\x04 \x01(\bR\x04once\x12%\n" +
+	"\x03who\x18\x05 \x01(\v2\x13.twill.relay.v1.WhoR\x03who\"c\n" +
+	"\x03Who\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
+	"\aprogram\x18\x02 \x01(\tR\aprogram\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
+	"\x05moves\x18\x04 \x01(\bR\x05moves\"\x95\x01\n" +
 	"\x05Frame\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
@@ -330,24 +413,26 @@ func file_relay_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+	file_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 	file_relay_proto_goTypes  = []any{
 		(*FollowRequest)(nil), // 0: twill.relay.v1.FollowRequest
-		(*Frame)(nil),         // 1: twill.relay.v1.Frame
-		(*Updates)(nil),       // 2: twill.relay.v1.Updates
-		(*Update)(nil),        // 3: twill.relay.v1.Update
+		(*Who)(nil),           // 1: twill.relay.v1.Who
+		(*Frame)(nil),         // 2: twill.relay.v1.Frame
+		(*Updates)(nil),       // 3: twill.relay.v1.Updates
+		(*Update)(nil),        // 4: twill.relay.v1.Update
 	}
 )
 
 var file_relay_proto_depIdxs = []int32{
-	3, // 0: twill.relay.v1.Updates.updates:type_name -> twill.relay.v1.Update
-	0, // 1: twill.relay.v1.Relay.Follow:input_type -> twill.relay.v1.FollowRequest
-	1, // 2: twill.relay.v1.Relay.Follow:output_type -> twill.relay.v1.Frame
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	1, // 0: twill.relay.v1.FollowRequest.who:type_name -> twill.relay.v1.Who
+	4, // 1: twill.relay.v1.Updates.updates:type_name -> twill.relay.v1.Update
+	0, // 2: twill.relay.v1.Relay.Follow:input_type -> twill.relay.v1.FollowRequest
+	2, // 3: twill.relay.v1.Relay.Follow:output_type -> twill.relay.v1.Frame
+	3, // [3:4] is the sub-list for method output_type
+	2, // [2:3] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_relay_proto_init() }
@@ -361,7 +446,7 @@ func file_relay_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_relay_proto_rawDesc), len(file_relay_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,8 +33,9 @@ const (
 type RelayClient interface {
 	// Follow sends what there is under a prefix, and then each change. It ends with
 	// OUT_OF_RANGE where the position is forgotten or of another relay (ask again without one), with
-	// UNAVAILABLE where the relay does not have all yet, has lost its datastore, or is about to end, and
-	// with NOT_FOUND for a prefix that it does not follow.
+	// UNAVAILABLE where the relay does not have all yet, has lost its datastore, or is about to end,
+	// with NOT_FOUND for a prefix that it does not follow, and with
+	// ABORTED where the client is to ask another relay, by another connection.
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error)
 }
 
@@ -73,8 +74,9 @@ type Relay_FollowClient = grpc.ServerStreamingClient[Frame]
 type RelayServer interface {
 	// Follow sends what there is under a prefix, and then each change. It ends with
 	// OUT_OF_RANGE where the position is forgotten or of another relay (ask again without one), with
-	// UNAVAILABLE where the relay does not have all yet, has lost its datastore, or is about to end, and
-	// with NOT_FOUND for a prefix that it does not follow.
+	// UNAVAILABLE where the relay does not have all yet, has lost its datastore, or is about to end,
+	// with NOT_FOUND for a prefix that it does not follow, and with
+	// ABORTED where the client is to ask another relay, by another connection.
 	Follow(*FollowRequest, grpc.ServerStreamingServer[Frame]) error
 	mustEmbedUnimplementedRelayServer()
 }

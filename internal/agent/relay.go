@@ -6,6 +6,7 @@ import (
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/relay"
 	"github.com/twillnet/twill/internal/relay/discovery"
 )
 
@@ -15,7 +16,7 @@ func openStore(ctx context.Context, cfg Config, s config.Relay) (store, read dat
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	read, end, err := discovery.Reading(opened, discovery.Host{Relay: s, Cluster: cfg.Store, Node: cfg.Node, Log: cfg.Log})
+	read, end, err := discovery.Reading(opened, discovery.Host{Relay: s, Cluster: cfg.Store, Who: relay.Who{Node: cfg.Node, Program: "agent", Version: cfg.Version}, Log: cfg.Log})
 	if err != nil {
 		_ = opened.Close()
 		return nil, nil, nil, err

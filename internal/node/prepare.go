@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -19,9 +18,9 @@ import (
 )
 
 // Prepare makes the datastore ready for use, if it is to, and keeps the node's addresses in it, until the context ends. Whatever
-// fails, it is tried again. What is watched is read by a relay where settings name one. Neither waits for the other: in a cluster of an older version, not all may be there that is made else.
+// fails, it is tried again. What is watched is read as by says, which needs no more than settings and a version. Neither waits for the other: in a cluster of an older version, not all may be there that is made else.
 // Where the datastore is a mirror, it is made ready once it is complete; this node's Node is what the node itself knows, so it is kept, as it was, while that is rebuilt.
-func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by config.Relay, fill bool) {
+func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by discovery.Host, fill bool) {
 	var parts sync.WaitGroup
 	if fill {
 		whole := cfg
@@ -32,12 +31,13 @@ func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by
 		})
 	}
 	if keep.Lasting = len(cfg.Masters) > 0; keep.Lasting {
-		cfg.Masters, by = nil, config.Relay{}
+		cfg.Masters, by = nil, discovery.Host{}
 	}
+	by.Cluster, by.Node, by.Program, by.Log = cfg, keep.Node, "node", keep.Log
 	if keep.Lasting || !keep.Idle() {
 		parts.Go(func() {
 			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error {
-				return keepAddresses(ctx, store, keep, discovery.Host{Relay: by, Cluster: cfg, Node: keep.Node, Log: keep.Log})
+				return keepAddresses(ctx, store, keep, by)
 			})
 		})
 	}

@@ -21,6 +21,7 @@ var (
 	errAway      = errors.New("the relay has lost its datastore")
 	errNoPrefix  = errors.New("the relay does not follow this prefix") // of a version before this one
 	errEnds      = errors.New("the relay is about to end")
+	errElsewhere = errors.New("ask another relay")
 )
 
 // change is one batch of updates, encoded and compressed; nothing of it changes any more, so that any number of clients read it.
@@ -97,6 +98,13 @@ func (c *chain) apply(b syncer.Batch, position string) {
 	c.woken = make(chan struct{})
 }
 
+// keys is how many there are.
+func (c *chain) keys() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.items)
+}
+
 // after is the change that follows a number; or, if there is none yet, what is closed when there may be.
 func (c *chain) after(number uint64) (change, <-chan struct{}, error) {
 	c.mu.Lock()
@@ -155,8 +163,8 @@ func (d *change) seal(epoch string, snapshot bool, position string) {
 }
 
 // follow sends a client what it asks for, until it goes, the context ends, or there is nothing to go on with. Errors are those above, the
-// context's, and send's. Ends is closed when the client is to go elsewhere.
-func (c *chain) follow(ctx context.Context, ends <-chan struct{}, req *relaypb.FollowRequest, send func(*relaypb.Frame) error) error {
+// context's, send's, and what ends brings, when the client is to go.
+func (c *chain) follow(ctx context.Context, ends <-chan error, req *relaypb.FollowRequest, send func(*relaypb.Frame) error) error {
 	at := req.Number
 	if req.Epoch == "" {
 		snap, err := c.snapshot()
@@ -171,6 +179,11 @@ func (c *chain) follow(ctx context.Context, ends <-chan struct{}, req *relaypb.F
 		return err
 	}
 	for {
+		select {
+		case err := <-ends: // however much there is to send
+			return err
+		default:
+		}
 		next, wait, err := c.after(at)
 		switch {
 		case req.Once && wait != nil:
@@ -185,8 +198,8 @@ func (c *chain) follow(ctx context.Context, ends <-chan struct{}, req *relaypb.F
 		default:
 			select {
 			case <-wait:
-			case <-ends:
-				return errEnds
+			case err := <-ends:
+				return err
 			case <-ctx.Done():
 				return ctx.Err()
 			}

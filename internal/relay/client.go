@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,17 @@ type ClientConfig struct {
 
 	// Fallback is for how long the relay may be away before lists and watches go to the store itself, until the relay is back; zero: for ever.
 	Fallback time.Duration
+	Who      Who
 	Log      *slog.Logger // nil: silent
+
+	dial func(ctx context.Context, address string) (net.Conn, error) // nil: as the address says
+}
+
+// Who says to a relay's administrator who reads by it.
+type Who struct {
+	Node    string // its name in the datastore
+	Program string // agent, bgp, node
+	Version string
 }
 
 // Client is a store of which lists and watches come by a relay: of what the relay has, which may be a moment old. All else goes to the
@@ -55,8 +66,8 @@ func NewClient(direct datastore.Store, cfg ClientConfig) (*Client, error) {
 	if cfg.Creds == nil {
 		return nil, errors.New("relay: neither TLS nor plaintext was asked for")
 	}
-	target, shuffle := cfg.Address, true
-	var options []grpc.DialOption
+	target, shuffle, to := cfg.Address, true, newDialer(cfg.dial)
+	options := []grpc.DialOption{grpc.WithContextDialer(to.connect)}
 	switch {
 	case cfg.Find != nil:
 		target, shuffle = finds+":///"+cfg.Address, false // in their order
@@ -73,8 +84,11 @@ func NewClient(direct datastore.Store, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("relay %s: %w", cfg.Address, err)
 	}
 	follow := relaypb.NewRelayClient(conn)
+	who := &relaypb.Who{Node: cfg.Who.Node, Program: cfg.Who.Program, Version: cfg.Who.Version, Moves: true}
 	return newClient(direct, cfg, func(ctx context.Context, req *relaypb.FollowRequest) (frames, error) {
-		return follow.Follow(ctx, req)
+		req.Who = who
+		stream, err := follow.Follow(ctx, req)
+		return leaving{stream, to}, err
 	}, conn.Close), nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/url"
@@ -78,6 +79,13 @@ func serving(t *testing.T, network, address string, creds credentials.TransportC
 // serveStore runs a relay of a store, and returns its address as a client is given it.
 func serveStore(t testing.TB, network, address string, creds credentials.TransportCredentials, store datastore.Store) string {
 	t.Helper()
+	at, _ := beginServer(t, network, address, creds, store)
+	return at
+}
+
+// beginServer is serveStore, with the server.
+func beginServer(t testing.TB, network, address string, creds credentials.TransportCredentials, store datastore.Store) (string, *Server) {
+	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
@@ -99,9 +107,55 @@ func serveStore(t testing.TB, network, address string, creds credentials.Transpo
 		<-woken
 	}
 	if network == "unix" {
-		return "unix://" + address
+		return "unix://" + address, s
 	}
-	return l.Addr().String()
+	return l.Addr().String(), s
+}
+
+// TestAClientGoesToAnotherRelayByTCP, with TLS, when it is asked to, and stays there.
+func TestAClientGoesToAnotherRelayByTCP(t *testing.T) {
+	a := newAuthority(t)
+	relays, agents := a.files("relay", x509.ExtKeyUsageServerAuth, time.Hour), a.files("agent", x509.ExtKeyUsageClientAuth, time.Hour)
+	var addresses []string
+	var servers []*Server
+	for _, value := range []string{"one", "two"} {
+		store := memstore.New()
+		if err := datastore.Put(t.Context(), store, api.Update{Key: "/x/a", Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+		at, s := beginServer(t, "tcp", "127.0.0.1:0", relays.ServerCreds(), store)
+		addresses, servers = append(addresses, at), append(servers, s)
+	}
+	c := must(NewClient(memstore.New(), ClientConfig{
+		Address: "relays", Creds: agents.ClientCreds("127.0.0.1:0"),
+		Find: func(ctx context.Context, found func([]string, error)) { found(addresses, nil); <-ctx.Done() },
+	}))
+	defer c.Close()
+	snap, err := c.List(t.Context(), "/x/")
+	if err != nil || string(snap.Items[0].Value) != "one" {
+		t.Fatalf("%v, %v", snap, err)
+	}
+	w, err := c.Watch(t.Context(), "/x/", snap.Position)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if !servers[0].connected.sendAway() {
+		t.Fatal("there is nobody to send away")
+	}
+	if _, err := w.Next(t.Context()); !errors.Is(err, datastore.ErrUnavailable) || !strings.Contains(err.Error(), "ask another relay") {
+		t.Errorf("the watch ended with %v", err)
+	}
+	for served := 0; served < 3; {
+		snap, err = c.List(t.Context(), "/x/")
+		switch {
+		case errors.Is(err, datastore.ErrUnavailable): // of the connection that was closed a moment ago
+		case err != nil || string(snap.Items[0].Value) != "two":
+			t.Fatalf("%v, %v", snap, err)
+		default:
+			served++
+		}
+	}
 }
 
 func TestWhoIsServed(t *testing.T) {

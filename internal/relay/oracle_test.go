@@ -42,14 +42,22 @@ type world struct {
 
 // counts is a Meter.
 type counts struct {
-	mu                sync.Mutex
-	made, sent, ended map[string]int
+	mu                       sync.Mutex
+	made, sent, ended, moved map[string]int
 }
 
-func (c *counts) Clients(int)             {}
+func (c *counts) Streams(int)             {}
 func (c *counts) Made(kind string, _ int) { c.count(&c.made, kind) }
 func (c *counts) Sent(kind string, _ int) { c.count(&c.sent, kind) }
 func (c *counts) Ended(reason string)     { c.count(&c.ended, reason) }
+
+func (c *counts) Read(string, int, int) {}
+
+func (c *counts) Clients(_ int, moved bool) {
+	if moved {
+		c.count(&c.moved, "")
+	}
+}
 
 func (c *counts) count(what *map[string]int, kind string) {
 	c.mu.Lock()

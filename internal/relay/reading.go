@@ -12,7 +12,7 @@ import (
 
 // Reading is what a syncer of a host reads: a relay's view of the store if settings name a relay, or a service of relays that find follows,
 // else the store itself. An address has precedence over a service. Done is called at the end.
-func Reading(store datastore.Store, s config.Relay, find Find, log *slog.Logger) (read datastore.Store, done func(), err error) {
+func Reading(store datastore.Store, s config.Relay, find Find, who Who, log *slog.Logger) (read datastore.Store, done func(), err error) {
 	setting, named, host := "typhaAddr", s.Address, s.Address
 	switch {
 	case s.Address != "":
@@ -35,7 +35,7 @@ func Reading(store datastore.Store, s config.Relay, find Find, log *slog.Logger)
 		}
 		creds = files.ClientCreds(host)
 	}
-	c, err := NewClient(store, ClientConfig{Address: named, Find: find, Creds: creds, Timeout: s.ReadTimeout, Fallback: s.Fallback, Log: log.With("part", "relay")})
+	c, err := NewClient(store, ClientConfig{Address: named, Find: find, Creds: creds, Timeout: s.ReadTimeout, Fallback: s.Fallback, Who: who, Log: log.With("part", "relay")})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -25,7 +25,7 @@ func TestByWhichRelayTheStoreIsRead(t *testing.T) {
 		{config.Relay{Address: "192.0.2.1:5473", CN: "relay"}, "without a file of: certificate, key, CA"},
 		{config.Relay{Address: "192.0.2.1:5473", CAFile: "/nowhere", CertFile: "/nowhere", KeyFile: "/nowhere"}, "no such file"},
 	} {
-		read, done, err := Reading(memstore.New(), tt.s, nil, slog.New(slog.DiscardHandler))
+		read, done, err := Reading(memstore.New(), tt.s, nil, Who{}, slog.New(slog.DiscardHandler))
 		got := "store"
 		if _, by := read.(*Client); by {
 			got = "relay"

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -46,6 +47,7 @@ type ServerConfig struct {
 	Parts    []string // each begins with one of these
 	Keep     int      // bytes of compressed changes of each prefix, for clients that are slow or were away; zero means 64 MB
 	Signs    Signs
+	Limits   Limits
 	Meter    Meter // nil: nobody counts
 	Log      *slog.Logger
 }
@@ -59,10 +61,12 @@ type Signs struct {
 
 // Meter is told what a server does. Its methods are called from several goroutines.
 type Meter interface {
-	Clients(by int)              // more, or fewer
-	Made(kind string, bytes int) // a snapshot or a delta was encoded, once for all
-	Sent(kind string, bytes int) // a part of one, to one client
-	Ended(reason string)         // of a client's stream
+	Streams(by int)                  // to clients: more, or fewer
+	Clients(by int, moved bool)      // more, or fewer; moved: none of both, but one was sent to another relay
+	Read(prefix string, n, keys int) // updates of the datastore, and how many keys there are
+	Made(kind string, bytes int)     // a snapshot or a delta was encoded, once for all
+	Sent(kind string, bytes int)     // a part of one, to one client
+	Ended(reason string)             // of a client's stream
 }
 
 // Server follows a store once, and hands what it learns to any number of clients.
@@ -75,6 +79,9 @@ type Server struct {
 	drain  chan struct{}       // closed when clients are to go elsewhere
 	once   sync.Once
 	spread time.Duration // in which they go; set before drain is closed
+
+	connected connections
+	relays    atomic.Int64
 }
 
 // NewServer returns a server that has nothing until Run.
@@ -92,6 +99,10 @@ func NewServer(store datastore.Store, cfg ServerConfig) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{store: store, cfg: cfg, chains: map[string]*chain{}, parts: map[string][]*chain{}, drain: make(chan struct{})}
+	if cfg.Limits.Most == 0 {
+		cfg.Limits.Most = mostClients
+	}
+	s.connected = connections{most: cfg.Limits.Most, served: map[*connection]struct{}{}, changed: cfg.Meter.Clients}
 	for _, p := range cfg.Prefixes {
 		s.chains[p] = newChain(p, cfg.Keep, cfg.Meter.Made)
 	}
@@ -115,10 +126,11 @@ func (s *Server) Run(ctx context.Context) error {
 				for _, c := range append([]*chain{s.chains[prefix]}, s.parts[prefix]...) {
 					c.apply(b, b.Positions[prefix].String())
 				}
+				s.cfg.Meter.Read(prefix, len(b.Updates), s.chains[prefix].keys())
 			}
 		})
 	}
-	<-ctx.Done()
+	s.balance(ctx)
 	return ctx.Err()
 }
 
@@ -148,29 +160,43 @@ func (s *Server) follow(ctx context.Context, req *relaypb.FollowRequest, send fu
 	if c == nil {
 		return fmt.Errorf("%w: %q", errNoPrefix, req.Prefix)
 	}
-	s.cfg.Meter.Clients(1)
-	defer s.cfg.Meter.Clients(-1)
+	conn, r, end, err := s.connected.begin(ctx, req.Who, c)
+	if err != nil {
+		s.cfg.Meter.Ended(reasonOf(err))
+		return err
+	}
+	defer end()
+	s.cfg.Meter.Streams(1)
+	defer s.cfg.Meter.Streams(-1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err := c.follow(ctx, s.goes(ctx), req, func(f *relaypb.Frame) error {
+	err = c.follow(ctx, s.goes(ctx, conn), req, func(f *relaypb.Frame) error {
 		if kind := "delta"; len(f.Body) > 0 {
 			if f.Snapshot {
 				kind = "snapshot"
 			}
 			s.cfg.Meter.Sent(kind, len(f.Body))
 		}
-		return send(f)
+		err := send(f)
+		if conn.sent.Add(int64(len(f.Body))); err == nil && !f.More {
+			r.at.Store(f.Number)
+		}
+		return err
 	})
 	s.cfg.Meter.Ended(reasonOf(err))
 	return err
 }
 
-// goes is closed when one client is to go: after a draw within the spread, so that they do not all come to the next relay at once.
-func (s *Server) goes(ctx context.Context) <-chan struct{} {
-	out := make(chan struct{})
+// goes has why one client is to go, once it is: to another relay at once; at the end of this one after a draw within the spread, so that they do not
+// all come to the next relay at once.
+func (s *Server) goes(ctx context.Context, conn *connection) <-chan error {
+	out := make(chan error, 1)
 	go func() {
 		select {
 		case <-s.drain:
+		case <-conn.leaves:
+			out <- errElsewhere
+			return
 		case <-ctx.Done():
 			return
 		}
@@ -178,7 +204,7 @@ func (s *Server) goes(ctx context.Context) <-chan struct{} {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			close(out)
+			out <- errEnds
 		case <-ctx.Done():
 		}
 	}()
@@ -203,6 +229,8 @@ func reasonOf(err error) string {
 		return "no datastore"
 	case errors.Is(err, errEnds):
 		return "drained"
+	case errors.Is(err, errElsewhere):
+		return "sent elsewhere"
 	}
 	return "client went"
 }
@@ -216,6 +244,8 @@ func statusOf(err error) error {
 		code = codes.OutOfRange
 	case errors.Is(err, errNoPrefix):
 		code = codes.NotFound
+	case errors.Is(err, errElsewhere):
+		code = codes.Aborted // which gRPC itself never says
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	}
@@ -224,10 +254,12 @@ func statusOf(err error) error {
 
 type noMeter struct{}
 
-func (noMeter) Clients(int)      {}
-func (noMeter) Made(string, int) {}
-func (noMeter) Sent(string, int) {}
-func (noMeter) Ended(string)     {}
+func (noMeter) Streams(int)           {}
+func (noMeter) Clients(int, bool)     {}
+func (noMeter) Read(string, int, int) {}
+func (noMeter) Made(string, int)      {}
+func (noMeter) Sent(string, int)      {}
+func (noMeter) Ended(string)          {}
 
 const (
 	pingEvery  = 10 * time.Second // without a word of the other end
@@ -240,7 +272,7 @@ const (
 // is cut off, as [Signs] has it; one may ask for a sign of life each 5 s.
 func (s *Server) Serve(ctx context.Context, l net.Listener, creds credentials.TransportCredentials, spread time.Duration) error {
 	signs := s.cfg.Signs
-	g := grpc.NewServer(grpc.Creds(creds),
+	g := grpc.NewServer(grpc.Creds(creds), grpc.StatsHandler(&s.connected),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: cmp.Or(signs.Ping, pingEvery), Timeout: cmp.Or(signs.Pong, pingAnswer)}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery / 2, PermitWithoutStream: true}),
 		grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(100), grpc.ConnectionTimeout(cmp.Or(signs.Handshake, handshake)),

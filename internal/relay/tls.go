@@ -22,6 +22,9 @@ type TLS struct {
 	CN, URISAN string
 }
 
+// Creds are how one end shows who it is, and knows the other.
+type Creds = credentials.TransportCredentials
+
 // Plaintext is no credentials at all.
 func Plaintext() credentials.TransportCredentials { return insecure.NewCredentials() }
 

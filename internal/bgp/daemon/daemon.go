@@ -26,6 +26,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/probe"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/relay"
 	"github.com/twillnet/twill/internal/relay/discovery"
 	"github.com/twillnet/twill/internal/serve"
 	"github.com/twillnet/twill/internal/syncer"
@@ -195,7 +196,7 @@ func (k *planSource) dial(ctx context.Context) (store, read datastore.Store, don
 	for {
 		opened, err := stores.Open(ctx, k.cfg.Store)
 		if err == nil {
-			read, end, failed := discovery.Reading(opened, discovery.Host{Relay: k.cfg.Relay, Cluster: k.cfg.Store, Node: k.cfg.Node, Log: k.cfg.Log})
+			read, end, failed := discovery.Reading(opened, discovery.Host{Relay: k.cfg.Relay, Cluster: k.cfg.Store, Who: relay.Who{Node: k.cfg.Node, Program: "bgp", Version: k.cfg.Version}, Log: k.cfg.Log})
 			if failed == nil {
 				return opened, read, func() { end(); _ = opened.Close() }, nil
 			}

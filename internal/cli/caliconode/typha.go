@@ -28,6 +28,7 @@ type typhaSetting struct {
 const (
 	testTypha = "caliconode.TestSettingsOfTyphaBecomeFlags"
 	testTLS   = "relay.TestWhoIsServed"
+	testMoves = "relay.TestWhenARelayComesOthersSendItClients"
 	whyBytes  = "what a client lacks is bounded by its bytes, 64 MB, and a slow one costs the others nothing"
 	whyWhole  = "a change comes as a whole, in parts of 1 MB, as soon as the datastore has it"
 	whyLog    = "the log is written to standard error"
@@ -59,6 +60,13 @@ func typhaSettings() []typhaSetting {
 		{"PrometheusMetricsEnabled", "", nil, testTypha, "whether metrics are served"},
 		{"PrometheusMetricsHost", "", nil, testTypha, "at which address; all"},
 		{"PrometheusMetricsPort", "", nil, testTypha, "at which port; 9093"},
+		{"ConnectionRebalancingMode", "", nil, testTypha, "kubernetes: who is more than this relay's share is sent to another; none"},
+		{"K8sServiceName", "", nil, testTypha, "of ConnectionRebalancingMode: the Service whose ready endpoints are the relays; calico-typha"},
+		{"K8sNamespace", "", nil, testTypha, "its namespace; kube-system"},
+		{"K8sPortName", "--relay-port-name", nil, "discovery.TestWhichEndpointsAreRelays", "name of its port; calico-typha"},
+		{"ConnectionDropIntervalSecs", "--move-interval", seconds, testMoves, "time between two clients that are sent to another relay; 1 s"},
+		{"MaxConnectionsLowerLimit", "--min-clients", nil, testMoves, "with so many or fewer none is; 400"},
+		{"MaxConnectionsUpperLimit", "--max-clients", nil, "relay.TestAClientTooManyIsRefusedAndTakesAnother", "how many clients it takes; 10,000"},
 		{"LogSeverityScreen", "--log-level", severity, testTypha, "least severe lines of the log"},
 
 		{"ServerMaxFallBehindSecs", "", nil, "", whyBytes},
@@ -68,14 +76,7 @@ func typhaSettings() []typhaSetting {
 		{"ServerMaxMessageSize", "", nil, "", whyWhole},
 		{"ServerMinBatchingAgeThresholdSecs", "", nil, "", whyWhole},
 		{"ShutdownConnectionDropIntervalMaxSecs", "", nil, "", "clients are sent elsewhere at random moments within ShutdownTimeoutSecs"},
-		{"ConnectionRebalancingMode", "", nil, "", "clients stay with the relay that they chose"},
-		{"ConnectionDropIntervalSecs", "", nil, "", "as ConnectionRebalancingMode"},
-		{"MaxConnectionsLowerLimit", "", nil, "", "as ConnectionRebalancingMode"},
-		{"MaxConnectionsUpperLimit", "", nil, "", "as ConnectionRebalancingMode"},
-		{"K8sServicePollIntervalSecs", "", nil, "", "as ConnectionRebalancingMode"},
-		{"K8sNamespace", "", nil, "", "as ConnectionRebalancingMode"},
-		{"K8sServiceName", "", nil, "", "as ConnectionRebalancingMode"},
-		{"K8sPortName", "", nil, "", "as ConnectionRebalancingMode"},
+		{"K8sServicePollIntervalSecs", "", nil, "", "the service's endpoints are followed as they change"},
 		{"PrometheusGoMetricsEnabled", "", nil, "", "metrics of Go are always among the others"},
 		{"PrometheusProcessMetricsEnabled", "", nil, "", "metrics of the process are always among the others"},
 		{"PrometheusMetricsCAFile", "", nil, "", "metrics are served by HTTP without TLS"},
@@ -123,35 +124,57 @@ func typha(file string) (flags, idle []string, err error) {
 			}
 		}
 	}
-	if at := get("EtcdAddr"); at != "" && get("EtcdEndpoints") == "" {
-		scheme := cmp.Or(get("EtcdScheme"), "http")
-		if scheme != "http" && scheme != "https" {
-			return nil, nil, fmt.Errorf("TYPHA_ETCDSCHEME is %q: want http or https", scheme)
-		}
-		if err := os.Setenv("ETCD_ENDPOINTS", scheme+"://"+at); err != nil {
-			return nil, nil, err
-		}
+	if err := typhaEtcd(get); err != nil {
+		return nil, nil, err
 	}
+	more, err := typhaAddresses(get)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch mode := get("ConnectionRebalancingMode"); strings.ToLower(mode) {
+	case "", "none":
+	case "kubernetes":
+		flags = append(flags, "--relay-service="+cmp.Or(get("K8sNamespace"), "kube-system")+"/"+cmp.Or(get("K8sServiceName"), "calico-typha"))
+	default:
+		return nil, nil, fmt.Errorf("TYPHA_CONNECTIONREBALANCINGMODE is %q: want none or kubernetes", mode)
+	}
+	slices.Sort(idle)
+	return append(flags, more...), idle, nil
+}
+
+// typhaEtcd sets where etcd is, if that is given in the form of an address.
+func typhaEtcd(get func(name string) string) error {
+	at, scheme := get("EtcdAddr"), cmp.Or(get("EtcdScheme"), "http")
+	switch {
+	case at == "" || get("EtcdEndpoints") != "":
+		return nil
+	case scheme != "http" && scheme != "https":
+		return fmt.Errorf("TYPHA_ETCDSCHEME is %q: want http or https", scheme)
+	}
+	return os.Setenv("ETCD_ENDPOINTS", scheme+"://"+at)
+}
+
+// typhaAddresses are where health and metrics are served.
+func typhaAddresses(get func(name string) string) (flags []string, err error) {
 	for _, s := range []struct{ flag, enabled, host, port, atHost, atPort, byDefault string }{
 		{"--health=", "HealthEnabled", "HealthHost", "HealthPort", "127.0.0.1", "9098", "true"},
 		{"--metrics=", "PrometheusMetricsEnabled", "PrometheusMetricsHost", "PrometheusMetricsPort", "", "9093", "false"},
 	} {
 		on, err := strconv.ParseBool(strings.ToLower(cmp.Or(get(s.enabled), s.byDefault)))
 		if err != nil {
-			return nil, nil, fmt.Errorf("TYPHA_%s is %q: want true or false", strings.ToUpper(s.enabled), get(s.enabled))
+			return nil, fmt.Errorf("TYPHA_%s is %q: want true or false", strings.ToUpper(s.enabled), get(s.enabled))
 		}
 		number, err := port(cmp.Or(get(s.port), s.atPort))
 		switch {
 		case err != nil:
-			return nil, nil, fmt.Errorf("TYPHA_%s is %q: %w", strings.ToUpper(s.port), get(s.port), err)
+			return nil, fmt.Errorf("TYPHA_%s is %q: %w", strings.ToUpper(s.port), get(s.port), err)
 		case on:
 			flags = append(flags, s.flag+net.JoinHostPort(cmp.Or(get(s.host), s.atHost), number[1:]))
 		default:
 			flags = append(flags, s.flag)
 		}
 	}
-	slices.Sort(idle)
-	return flags, idle, nil
+	return flags, nil
 }
 
 // typhaGiven are values by names in small letters: of a file, over which the environment wins, and what is no setting.

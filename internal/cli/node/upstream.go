@@ -9,12 +9,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/node"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
+	"github.com/twillnet/twill/internal/relay"
+	"github.com/twillnet/twill/internal/relay/discovery"
 )
 
 // DataDir is where this host keeps its data under upstream's names, which have no flag for it.
@@ -38,13 +41,18 @@ func keeping(e *conn.Env) (l conn.Local, cfg nodekeep.Config, err error) {
 	return l, cfg, err
 }
 
+// reads is how a program of this version reads what it follows.
+func reads(s config.Relay) discovery.Host {
+	return discovery.Host{Relay: s, Who: relay.Who{Version: conn.Version}}
+}
+
 // KeepAddresses keeps this node's addresses in the datastore until the context ends. `twill node` does so, too, while it supervises its daemons.
 func KeepAddresses(ctx context.Context, e *conn.Env) error {
 	l, cfg, err := keeping(e)
 	if err != nil {
 		return err
 	}
-	node.Prepare(ctx, l.Followed(&e.Conn), cfg, l.Settings.Relay, false)
+	node.Prepare(ctx, l.Followed(&e.Conn), cfg, reads(l.Settings.Relay), false)
 	return nil
 }
 
@@ -62,7 +70,7 @@ func Register(ctx context.Context, e *conn.Env) error {
 		return fmt.Errorf("write down this node's name: %w", err)
 	}
 	store := l.Followed(&e.Conn)
-	node.Prepare(ctx, store, nodekeep.Config{Log: cfg.Log}, l.Settings.Relay, true)
+	node.Prepare(ctx, store, nodekeep.Config{Log: cfg.Log}, reads(l.Settings.Relay), true)
 	if cfg.Idle() {
 		return ctx.Err()
 	}
@@ -70,7 +78,7 @@ func Register(ctx context.Context, e *conn.Env) error {
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		node.Prepare(ctx, store, cfg, l.Settings.Relay, false)
+		node.Prepare(ctx, store, cfg, reads(l.Settings.Relay), false)
 	}()
 	defer func() {
 		stop()

@@ -28,17 +28,17 @@ const PortName = "calico-typha"
 
 // Host is one that is to read by a relay.
 type Host struct {
-	Relay   config.Relay
-	Cluster datastore.Config // where Kubernetes is, if that is the datastore; else KUBECONFIG says it, or in a pod its service account
-	Node    string           // this node's name in the cluster: a relay there is asked first
-	Log     *slog.Logger
+	Relay     config.Relay
+	Cluster   datastore.Config // where Kubernetes is, if that is the datastore; else KUBECONFIG says it, or in a pod its service account
+	relay.Who                  // whose node is this node's name in the cluster: a relay there is asked first
+	Log       *slog.Logger
 }
 
 // Reading is what a syncer of a host reads: a relay's view of the store if settings name a relay or a Service of relays, else the store
 // itself. Done is called at the end. It fails if settings contradict each other, or no configuration of Kubernetes' is found; a Service or a server that is away is no error.
 func Reading(store datastore.Store, h Host) (read datastore.Store, done func(), err error) {
 	if h.Relay.Service == "" || h.Relay.Address != "" {
-		return relay.Reading(store, h.Relay, nil, h.Log)
+		return relay.Reading(store, h.Relay, nil, h.Who, h.Log)
 	}
 	cluster := h.Cluster
 	if cluster.Type != "kubernetes" {
@@ -51,7 +51,7 @@ func Reading(store datastore.Store, h Host) (read datastore.Store, done func(), 
 	s := &Service{From: client, Namespace: h.Relay.Namespace, Name: h.Relay.Service, Port: PortName, Log: h.Log.With("part", "relay")}
 	return relay.Reading(store, h.Relay, func(ctx context.Context, found func([]string, error)) {
 		s.Follow(ctx, func(all []Endpoint, why error) { found(Nearest(all, h.Node, rand.Shuffle), why) })
-	}, h.Log)
+	}, h.Who, h.Log)
 }
 
 // Endpoint is a relay of a service that is ready.

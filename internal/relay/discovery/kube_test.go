@@ -31,7 +31,7 @@ func TestRelaysOfAServiceOfKubernetesAreFollowed(t *testing.T) {
 	log := &lines{}
 	read, done, err := Reading(memstore.New(), Host{
 		Relay: config.Relay{Service: "calico-typha", Namespace: ns, Plaintext: true}, Cluster: datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig},
-		Node: "h1", Log: slog.New(slog.NewTextHandler(log, nil)),
+		Who: relay.Who{Node: "h1", Program: "agent", Version: "test"}, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

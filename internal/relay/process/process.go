@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -18,10 +19,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/relay"
+	"github.com/twillnet/twill/internal/relay/discovery"
 	"github.com/twillnet/twill/internal/serve"
 )
 
@@ -34,8 +37,17 @@ type Config struct {
 	Health    string // address at which health is served; empty: nowhere
 	Metrics   string // likewise
 	Signs     relay.Signs
+	Limits    relay.Limits
+	Relays    int // how many there are, this one among them; zero: Service says it, or nobody
+	Service   Service
 	Drain     time.Duration
 	Log       *slog.Logger
+}
+
+// Service is a Service of Kubernetes whose ready endpoints are the relays of a cluster; without a name there is none.
+type Service struct {
+	Namespace, Name, Port string
+	Cluster               datastore.Config // where Kubernetes is
 }
 
 // Check returns an error if the relay would serve what it must not, or cannot.
@@ -51,6 +63,23 @@ func (c Config) Check() error {
 	return c.TLS.Check()
 }
 
+// count returns what says how many relays there are whenever that changes, until its context ends.
+func (c Config) count(set func(relays int)) (func(context.Context) error, error) {
+	set(c.Relays)
+	if c.Service.Name == "" || c.Relays > 0 {
+		return func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, nil
+	}
+	client, err := apiserver.New(c.Service.Cluster)
+	if err != nil {
+		return nil, fmt.Errorf("service %s/%s: %w", c.Service.Namespace, c.Service.Name, err)
+	}
+	of := &discovery.Service{From: client, Namespace: c.Service.Namespace, Name: c.Service.Name, Port: c.Service.Port, Log: c.Log.With("part", "relays")}
+	return func(ctx context.Context) error {
+		of.Follow(ctx, func(all []discovery.Endpoint, _ error) { set(len(all)) })
+		return ctx.Err()
+	}, nil
+}
+
 // Run runs a relay until ctx ends and its clients have gone, or something fails.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Check(); err != nil {
@@ -63,18 +92,14 @@ func Run(ctx context.Context, cfg Config) error {
 	defer store.Close()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s := relay.NewServer(store, relay.ServerConfig{Signs: cfg.Signs, Meter: metrics.NewRelay(registry), Log: cfg.Log.With("part", "syncer")})
-	at := serve.At{Network: "tcp", Address: cfg.Listen}
-	if path, unix := strings.CutPrefix(cfg.Listen, "unix://"); unix {
-		at = serve.At{Network: "unix", Address: path}
-	}
-	l, err := serve.Listen(at)
+	s := relay.NewServer(store, relay.ServerConfig{Signs: cfg.Signs, Limits: cfg.Limits, Meter: metrics.NewRelay(registry), Log: cfg.Log.With("part", "syncer")})
+	count, err := cfg.count(s.SetRelays)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return err
 	}
-	creds := relay.Plaintext()
-	if cfg.TLS != (relay.TLS{}) {
-		creds = cfg.TLS.ServerCreds()
+	l, creds, err := cfg.listen()
+	if err != nil {
+		return err
 	}
 	log := cfg.Log.With("part", "listen")
 	checks := serve.New("health", health.New(s.NotReady).Handler(), log)
@@ -87,7 +112,7 @@ func Run(ctx context.Context, cfg Config) error {
 	// All but the listener goes on while clients leave.
 	group, ctx2 := errgroup.WithContext(context.WithoutCancel(ctx))
 	for name, run := range map[string]func(context.Context) error{
-		"datastore": s.Run, "health": checks.Run, "metrics": counts.Run,
+		"datastore": s.Run, "health": checks.Run, "metrics": counts.Run, "relays": count,
 		"serve": func(parts context.Context) error {
 			serving, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -107,6 +132,22 @@ func Run(ctx context.Context, cfg Config) error {
 		return nil // asked to stop
 	}
 	return err
+}
+
+// listen opens the port or socket for clients.
+func (c Config) listen() (net.Listener, relay.Creds, error) {
+	at := serve.At{Network: "tcp", Address: c.Listen}
+	if path, unix := strings.CutPrefix(c.Listen, "unix://"); unix {
+		at = serve.At{Network: "unix", Address: path}
+	}
+	l, err := serve.Listen(at)
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("listen: %w", err)
+	case c.TLS != relay.TLS{}:
+		return l, c.TLS.ServerCreds(), nil
+	}
+	return l, relay.Plaintext(), nil
 }
 
 func move(s *serve.Server, address string) {

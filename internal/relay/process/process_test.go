@@ -1,9 +1,15 @@
 package process
 
 import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/relay"
 )
 
@@ -26,5 +32,51 @@ func TestWhatARelayRefusesToServe(t *testing.T) {
 		case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 			t.Errorf("%+v: %v, want %q", tt.cfg, err, tt.want)
 		}
+	}
+}
+
+// TestHowManyRelaysThereAre: as a flag says, or as many endpoints of a service as are ready.
+func TestHowManyRelaysThereAre(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch watch := r.URL.Query().Get("watch") == "true"; {
+		case r.URL.Path != "/apis/discovery.k8s.io/v1/namespaces/net/endpointslices" || r.URL.Query().Get("labelSelector") != "kubernetes.io/service-name=relays":
+			http.NotFound(w, r)
+		case watch:
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		default:
+			_, _ = io.WriteString(w, `{"kind": "EndpointSliceList", "metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a"}, "addressType": "IPv4", "ports": [{"name": "grpc", "port": 1}, {"name": "x", "port": 2}],
+				"endpoints": [{"addresses": ["192.0.2.1"]}, {"addresses": ["192.0.2.2"], "conditions": {"ready": false}}, {"addresses": ["192.0.2.3"], "conditions": {"ready": true}}]}]}`)
+		}
+	}))
+	defer srv.Close()
+	service := Service{Namespace: "net", Name: "relays", Port: "grpc", Cluster: datastore.Config{Type: "kubernetes", Server: srv.URL}}
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+		want []int
+	}{
+		{"nobody says", Config{}, []int{0}},
+		{"a flag", Config{Relays: 5}, []int{5}},
+		{"a service", Config{Service: service}, []int{0, 2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.cfg.Log = slog.New(slog.DiscardHandler)
+			got := make(chan int, 10)
+			count, err := tt.cfg.count(func(n int) { got <- n })
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- count(ctx) }()
+			for _, want := range tt.want {
+				if n := <-got; n != want {
+					t.Errorf("%d relays, want %d", n, want)
+				}
+			}
+			cancel()
+			<-ended
+		})
 	}
 }

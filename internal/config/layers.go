@@ -60,7 +60,7 @@ func FromFile(name, content string) (Layer, []Problem) {
 }
 
 // noSettings are variables that say where things are, and what `twill node` runs beside the agent.
-var noSettings = []string{"CONFIG", "SETTINGS_ORDER", "SOCKET", "LOG_DIR", "DHCP", "BGP", "BGP_SOCKET", "BFD_SOCKET", "CLUSTER_ID", "SECRETS_DIR", "ETCD_PROXY", "ETCD_ENDPOINTS_FILE", "BIRD_CONF", "BIRD_SOCKET", "CONFDIR", "DATASTORE_MASTERS"}
+var noSettings = []string{"CONFIG", "SETTINGS_ORDER", "SOCKET", "LOG_DIR", "DHCP", "BGP", "BGP_SOCKET", "BFD_SOCKET", "RELAY_SOCKET", "CLUSTER_ID", "SECRETS_DIR", "ETCD_PROXY", "ETCD_ENDPOINTS_FILE", "BIRD_CONF", "BIRD_SOCKET", "CONFDIR", "DATASTORE_MASTERS"}
 
 // FromEnv reads environment variables, given as NAME=value.
 func FromEnv(environ []string) (Layer, []Problem) {

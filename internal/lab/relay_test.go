@@ -10,6 +10,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore/member/certs"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
+	relayprocess "github.com/twillnet/twill/internal/relay/process"
 )
 
 // TestAnAgentBehindARelay: its host's policy comes by a relay that shows a certificate, and is shown one. Without the relay what is in force stays,
@@ -28,6 +29,7 @@ func TestAnAgentBehindARelay(t *testing.T) {
 	g.killAgent(t)
 	g.awaitLog(t, "the datastore is read by a relay", 1)
 	g.beat(t)
+	g.awaitClient(t)
 
 	deny := `{"selector":"app == \"b\"","types":["Ingress"]}`
 	g.put(t, api.KindNetworkPolicy, "demo", "p", deny)
@@ -67,12 +69,27 @@ func TestAnAgentBehindARelay(t *testing.T) {
 	g.verified(t)
 }
 
+// awaitClient waits until `twill relay clients` names the agent of this host, with all that it reads.
+func (g *ground) awaitClient(t *testing.T) {
+	t.Helper()
+	name := g.Spec.Hosts[0].Name
+	for {
+		st, err := relayprocess.Ask(t.Context(), filepath.Join(g.Dir, "relay-status.sock"))
+		must(t, err)
+		for _, c := range st.Clients {
+			if c.Node == name && c.Program == "agent" && c.Version != "" && len(c.Reads) == 2 && c.Reads[0].Behind+c.Reads[1].Behind == 0 && c.SentBytes > 0 {
+				return
+			}
+		}
+	}
+}
+
 // startRelay runs a relay on the host, and returns when it is ready.
 func (g *ground) startRelay(t *testing.T, pki string) *process {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(pki, "relay", name) }
 	p, err := launch(g.Spec.hostNS(g.Spec.Hosts[0]), g.Exe, filepath.Join(g.Dir, "relay.log"), nil, []string{
-		"relay", "--etcd", g.Socket(), "--listen", "127.0.0.1:5473", "--tls-cert", file("server.crt"), "--tls-key", file("server.key"), "--tls-ca", file("ca.crt"), "--client-cn", "agent", "--drain", "1s",
+		"relay", "--etcd", g.Socket(), "--listen", "127.0.0.1:5473", "--tls-cert", file("server.crt"), "--tls-key", file("server.key"), "--tls-ca", file("ca.crt"), "--client-cn", "agent", "--drain", "1s", "--socket", filepath.Join(g.Dir, "relay-status.sock"),
 	})
 	must(t, err)
 	t.Cleanup(func() {

@@ -243,7 +243,7 @@ func (c *scenario) startRelay() (err error) {
 	if err := os.MkdirAll(filepath.Join(c.Dir, relayName), 0o700); err != nil {
 		return err
 	}
-	args := append([]string{"relay", "--listen", c.relayAt(), "--health", "", "--drain", "1s"}, c.kept.nodeArgs()...)
+	args := append([]string{"relay", "--listen", c.relayAt(), "--health", "", "--socket", "", "--drain", "1s"}, c.kept.nodeArgs()...)
 	c.relay, err = launch(c.storeNS(), c.Exe, c.logFile(relayName), c.kept.hostEnv(), args)
 	return err
 }

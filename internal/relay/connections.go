@@ -149,6 +149,25 @@ func (cs *connections) sendAway() bool {
 	return false
 }
 
+// Status is what a relay does, for people. Names are those of JSON.
+type Status struct {
+	Clients  []Connected `json:"clients"`
+	Relays   int         `json:"relays"`          // that there are, this one among them; 0: not known
+	Share    int         `json:"share,omitempty"` // with more clients some are sent to other relays; 0: none is
+	Most     int         `json:"most"`            // clients that it takes
+	NotReady []string    `json:"notReady,omitempty"`
+}
+
+// Status is that of this moment.
+func (s *Server) Status() Status {
+	st := Status{Clients: s.Clients(), Relays: int(s.relays.Load()), Most: s.cfg.Limits.Most, NotReady: s.NotReady()}
+	if st.Relays > 1 {
+		clients, programs := s.connected.programs()
+		st.Share = share(clients, s.nodes()*programs, st.Relays, s.cfg.Limits)
+	}
+	return st
+}
+
 // Connected is one client of a relay, for people. Names are those of JSON.
 type Connected struct {
 	Node      string    `json:"node,omitempty"`    // as it says; empty: it is of an older version

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,17 @@ func Parts() []string {
 		out = append(out, api.KeyPrefix(kind, ""))
 	}
 	return out
+}
+
+// NameOf is what people call a prefix: resources, blocks, or the plural of a kind.
+func NameOf(prefix string) string {
+	switch prefix {
+	case api.ResourcesPrefix:
+		return "resources"
+	case api.BlockPrefix:
+		return "blocks"
+	}
+	return path.Base(prefix)
 }
 
 // ServerConfig configures a Server.

@@ -37,6 +37,22 @@ func BgpSocket() string {
 	return cmp.Or(os.Getenv("TWILL_BGP_SOCKET"), filepath.Join(filepath.Dir(AgentSocket()), "bgp.sock"))
 }
 
+// RelaySocket is in the directory of the agent's socket.
+func RelaySocket() string {
+	return cmp.Or(os.Getenv("TWILL_RELAY_SOCKET"), filepath.Join(filepath.Dir(AgentSocket()), "relay-status.sock"))
+}
+
+// ExplainRelay says what to do when the relay does not answer.
+func ExplainRelay(socket string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no relay answers at %s: is one running on this machine? start it with `twill relay`, or name its socket with --socket", socket)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s is root's: run this as root", socket)
+	}
+	return fmt.Errorf("ask the relay at %s: %w", socket, err)
+}
+
 // ExplainSpeaker says what to do when the BGP daemon does not answer.
 func ExplainSpeaker(socket string, err error) error {
 	switch {

@@ -28,13 +28,13 @@ Exit code: 0 written, 1 not, 2 usage.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.with(cmd.Context(), func(ctx context.Context, a *etcdadmin.Admin) error {
 				p, end := c.Working("reading etcd", 0)
-				s, err := a.Save(ctx, args[0], func(n int64) { p.Now(bytesText(n)) })
+				s, err := a.Save(ctx, args[0], func(n int64) { p.Now(console.Bytes(n)) })
 				end()
 				if err != nil {
 					return err
 				}
 				return c.Answer(output, console.Answer{Doc: s, Name: ".file", Table: func(w io.Writer, _ bool) error {
-					_, err := fmt.Fprintf(w, "%s: %s of revision %d, %s, hash %s\n", s.File, console.Count(s.Keys, "key"), s.Revision, bytesText(s.Size), s.Hash)
+					_, err := fmt.Fprintf(w, "%s: %s of revision %d, %s, hash %s\n", s.File, console.Count(s.Keys, "key"), s.Revision, console.Bytes(s.Size), s.Hash)
 					return err
 				}})
 			})

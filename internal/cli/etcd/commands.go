@@ -89,10 +89,10 @@ func sayStatus(w io.Writer, cluster etcdadmin.Cluster, wide bool) error {
 	for _, m := range cluster.Members {
 		row := []string{m.Called(), role(m), "-", "-", "-", "-", "-", orDash(strings.Join(m.Alarms, ",")), orDash(m.Endpoint)}
 		if m.Version != "" {
-			row[2], row[3], row[4], row[6] = m.Version, bytesText(m.Size), bytesText(m.InUse), fmt.Sprint(m.Behind)
+			row[2], row[3], row[4], row[6] = m.Version, console.Bytes(m.Size), console.Bytes(m.InUse), fmt.Sprint(m.Behind)
 		}
 		if m.Quota > 0 {
-			row[5] = fmt.Sprintf("%d%% of %s", m.Share(), bytesText(m.Quota))
+			row[5] = fmt.Sprintf("%d%% of %s", m.Share(), console.Bytes(m.Quota))
 		}
 		if wide {
 			row = append(row, m.ID, strings.Join(m.PeerURLs, ","))
@@ -136,17 +136,4 @@ func orDash(text string) string {
 		return "-"
 	}
 	return text
-}
-
-// bytesText is a number of bytes as people say it.
-func bytesText(n int64) string {
-	switch {
-	case n < 1<<10:
-		return fmt.Sprintf("%d B", n)
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	case n < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }

@@ -57,7 +57,7 @@ func sayFreed(w io.Writer, freed []etcdadmin.Freed) error {
 	}
 	t := terminal.NewTable(w, "MEMBER", "BEFORE", "AFTER")
 	for _, f := range freed {
-		t.Row(f.Member, bytesText(f.Before), bytesText(f.After))
+		t.Row(f.Member, console.Bytes(f.Before), console.Bytes(f.After))
 	}
 	return t.Flush()
 }

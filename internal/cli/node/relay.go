@@ -62,6 +62,7 @@ Exit code: 0 asked to end, 1 something failed, 2 wrong usage.`,
 		},
 	}
 	o.addFlags(cmd.Flags())
+	cmd.AddCommand(c.relayClientsCmd())
 	return cmd
 }
 
@@ -82,6 +83,7 @@ func (o *relayOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.TLS.URISAN, "client-uri-san", env("TYPHA_CLIENTURISAN"), "URI that they must have (TYPHA_CLIENTURISAN)")
 	f.BoolVar(&o.Plaintext, "plaintext", false, "no TLS: whoever reaches the address reads the datastore")
 	f.StringVar(&o.Health, "health", "127.0.0.1:9098", "address at which health is served over HTTP (/liveness, /readiness); empty: nowhere")
+	f.StringVar(&o.Socket, "socket", conn.RelaySocket(), "where \"twill relay clients\" asks; empty: nowhere (TWILL_RELAY_SOCKET)")
 	f.StringVar(&o.Metrics, "metrics", "", "address at which metrics are served over HTTP, such as :9093; empty: nowhere")
 	f.DurationVar(&o.Signs.Ping, "ping-interval", 10*time.Second, "for how long an agent may say nothing until it is asked for a sign of life")
 	f.DurationVar(&o.Signs.Pong, "pong-timeout", 10*time.Second, "for how long that is waited for")

@@ -36,6 +36,7 @@ type Config struct {
 	Plaintext bool   // serve without TLS although others than this machine may reach the address
 	Health    string // address at which health is served; empty: nowhere
 	Metrics   string // likewise
+	Socket    string // a path, where [Ask] asks; empty: nowhere
 	Signs     relay.Signs
 	Limits    relay.Limits
 	Relays    int // how many there are, this one among them; zero: Service says it, or nobody
@@ -106,13 +107,17 @@ func Run(ctx context.Context, cfg Config) error {
 	numbers := http.NewServeMux()
 	numbers.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	counts := serve.New("metrics", numbers, log)
+	status := serve.New("status", statusHandler(s), log)
+	if cfg.Socket != "" {
+		status.Move(serve.At{Network: "unix", Address: cfg.Socket})
+	}
 	move(checks, cfg.Health)
 	move(counts, cfg.Metrics)
 
 	// All but the listener goes on while clients leave.
 	group, ctx2 := errgroup.WithContext(context.WithoutCancel(ctx))
 	for name, run := range map[string]func(context.Context) error{
-		"datastore": s.Run, "health": checks.Run, "metrics": counts.Run, "relays": count,
+		"datastore": s.Run, "health": checks.Run, "metrics": counts.Run, "relays": count, "status": status.Run,
 		"serve": func(parts context.Context) error {
 			serving, cancel := context.WithCancel(ctx)
 			defer cancel()

@@ -2,10 +2,13 @@ package process
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,6 +35,33 @@ func TestWhatARelayRefusesToServe(t *testing.T) {
 		case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 			t.Errorf("%+v: %v, want %q", tt.cfg, err, tt.want)
 		}
+	}
+}
+
+// TestTheStatusIsAskedAtASocket of a relay that runs, also while its datastore is away.
+func TestTheStatusIsAskedAtASocket(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "status.sock")
+	cfg := Config{
+		Store: datastore.Config{Endpoints: []string{"unix://" + filepath.Join(dir, "nothing")}}, Listen: "unix://" + filepath.Join(dir, "relay.sock"), Socket: socket,
+		Relays: 4, Limits: relay.Limits{Most: 9, Least: 3}, Log: slog.New(slog.DiscardHandler),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg) }()
+	st, err := Ask(ctx, socket)
+	for err != nil && errors.Is(err, os.ErrNotExist) && len(ended) == 0 { // it begins
+		st, err = Ask(ctx, socket)
+	}
+	if err != nil || st.Relays != 4 || st.Share != 3 || st.Most != 9 || len(st.NotReady) != 2 || len(st.Clients) != 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

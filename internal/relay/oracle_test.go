@@ -28,9 +28,10 @@ import (
 // world is a store, a relay that comes and goes, and agents behind it, in virtual time.
 type world struct {
 	*testing.T
-	store *memstore.Store
-	parts []string        // that relays which begin hand on apart
-	ever  map[string]bool // KEY=VALUE that the store ever had
+	store    *memstore.Store
+	prefixes []string        // that relays follow
+	parts    []string        // that relays which begin hand on apart
+	ever     map[string]bool // KEY=VALUE that the store ever had
 
 	mu     sync.Mutex
 	server *Server // nil: none runs
@@ -78,7 +79,7 @@ func (c *counts) of(what *map[string]int, kind string) int {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, store: memstore.New(), ever: map[string]bool{}, gates: map[*pipe]bool{}}
+	w := &world{T: t, prefixes: []string{"/x/", "/y/"}, store: memstore.New(), ever: map[string]bool{}, gates: map[*pipe]bool{}}
 	t.Cleanup(w.kill)
 	return w
 }
@@ -86,7 +87,7 @@ func newWorld(t *testing.T) *world {
 // restart has a new relay in the place of one that runs.
 func (w *world) restart(keep int) {
 	w.kill()
-	s := NewServer(w.store, ServerConfig{Prefixes: []string{"/x/", "/y/"}, Parts: w.parts, Keep: keep, Meter: &w.meter})
+	s := NewServer(w.store, ServerConfig{Prefixes: w.prefixes, Parts: w.parts, Keep: keep, Meter: &w.meter})
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()

@@ -31,6 +31,7 @@ type FollowRequest struct {
 	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"` // of the last change that the client has
 	Once          bool                   `protobuf:"varint,4,opt,name=once,proto3" json:"once,omitempty"`     // end after the snapshot
 	Who           *Who                   `protobuf:"bytes,5,opt,name=who,proto3" json:"who,omitempty"`        // for people, and to share clients out
+	Merges        bool                   `protobuf:"varint,6,opt,name=merges,proto3" json:"merges,omitempty"` // the client understands frames of several changes in one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -98,6 +99,13 @@ func (x *FollowRequest) GetWho() *Who {
 		return x.Who
 	}
 	return nil
+}
+
+func (x *FollowRequest) GetMerges() bool {
+	if x != nil {
+		return x.Merges
+	}
+	return false
 }
 
 // Who is the client of a connection, as it says.
@@ -178,6 +186,7 @@ type Frame struct {
 	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`         // further parts follow
 	Position      string                 `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`  // of the datastore, up to which all is known; with the last part
 	Body          []byte                 `protobuf:"bytes,6,opt,name=body,proto3" json:"body,omitempty"`          // Updates, compressed by zstd; empty: none
+	Spans         uint32                 `protobuf:"varint,7,opt,name=spans,proto3" json:"spans,omitempty"`       // how many changes this is in one, up to the number: of each key the last value alone; 0: one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -252,6 +261,13 @@ func (x *Frame) GetBody() []byte {
 		return x.Body
 	}
 	return nil
+}
+
+func (x *Frame) GetSpans() uint32 {
+	if x != nil {
+		return x.Spans
+	}
+	return 0
 }
 
 type Updates struct {
@@ -371,25 +387,27 @@ var File_relay_proto protoreflect.FileDescriptor
 
 const file_relay_proto_rawDesc = "" +
 	"\n" +
-	"\vrelay.proto\x12\x0etwill.relay.v1\"\x90\x01\n" +
+	"\vrelay.proto\x12\x0etwill.relay.v1\"\xa8\x01\n" +
 	"\rFollowRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04once\x18\x04 \x01(\bR\x04once\x12%\n" +
-	"\x03who\x18\x05 \x01(\v2\x13.twill.relay.v1.WhoR\x03who\"c\n" +
+	"\x03who\x18\x05 \x01(\v2\x13.twill.relay.v1.WhoR\x03who\x12\x16\n" +
+	"\x06merges\x18\x06 \x01(\bR\x06merges\"c\n" +
 	"\x03Who\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aprogram\x18\x02 \x01(\tR\aprogram\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x14\n" +
-	"\x05moves\x18\x04 \x01(\bR\x05moves\"\x95\x01\n" +
+	"\x05moves\x18\x04 \x01(\bR\x05moves\"\xab\x01\n" +
 	"\x05Frame\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
 	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\tR\bposition\x12\x12\n" +
-	"\x04body\x18\x06 \x01(\fR\x04body\";\n" +
+	"\x04body\x18\x06 \x01(\fR\x04body\x12\x14\n" +
+	"\x05spans\x18\a \x01(\rR\x05spans\";\n" +
 	"\aUpdates\x120\n" +
 	"\aupdates\x18\x01 \x03(\v2\x16.twill.relay.v1.UpdateR\aupdates\"`\n" +
 	"\x06Update\x12\x10\n" +

@@ -21,7 +21,7 @@ func NewRelay(reg prometheus.Registerer) *Relay {
 	r.moved = r.counter("typha_connections_dropped", "Clients that were sent to another relay, since there were more than this one's share.").WithLabelValues()
 	r.updates = r.counter("typha_updates_total", "Updates that came from the datastore.", "prefix")
 	r.keys = r.gauge("typha_cache_size", "Keys that the relay has, by the prefix that it follows.", "prefix")
-	r.made = r.counter("twill_relay_made_total", "Snapshots and deltas that were encoded and compressed, each once for all clients.", "kind")
+	r.made = r.counter("twill_relay_made_total", "Snapshots and deltas that were encoded and compressed, each once for all clients; merged: several changes in one, for a client that is slow.", "kind")
 	r.madeBytes = r.counter("twill_relay_made_bytes_total", "How large they are, compressed.", "kind")
 	r.sent = r.counter("twill_relay_sent_total", "Parts of snapshots, and of deltas, that were sent to clients.", "kind")
 	r.sentBytes = r.counter("twill_relay_sent_bytes_total", "How large these are, compressed.", "kind")

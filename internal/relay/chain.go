@@ -29,13 +29,18 @@ type change struct {
 	number uint64
 	frames []*relaypb.Frame
 	size   int
+	keys   []string // of the updates
 }
+
+// weight is what a change takes of what a chain keeps.
+func (d *change) weight() int { return d.size + 16*len(d.keys) } // the texts are those of items
 
 // chain is what a store holds under one prefix, and how it came to be so: a snapshot, and changes, each with a number. A client goes along
 // it at its own pace. It holds nothing for a client, and a client holds one change of it at most: what is forgotten is free, however slow somebody is.
 type chain struct {
 	prefix, epoch string
 	keep          int // bytes of changes
+	mergeFrom     int // changes that a client lacks: see merge
 	made          func(kind string, bytes int)
 
 	mu       sync.Mutex
@@ -45,15 +50,19 @@ type chain struct {
 	ready    bool   // it had all once
 	away     bool   // the store
 	changes  []change
-	size     int           // of changes
+	size     int           // the weight of changes
 	woken    chan struct{} // closed, and replaced, when any of these changes
 
 	making sync.Mutex // of a snapshot
 	snap   change     // the last one, with the number of the last change in it; no frames: none yet
+
+	merging    sync.Mutex
+	merged     change // the last one of several; no frames: none yet
+	mergedFrom uint64 // the number of the change before it
 }
 
 func newChain(prefix string, keep int, made func(kind string, bytes int)) *chain {
-	return &chain{prefix: prefix, epoch: rand.Text(), keep: keep, made: made, items: map[string]api.Update{}, away: true, woken: make(chan struct{})}
+	return &chain{prefix: prefix, epoch: rand.Text(), keep: keep, mergeFrom: mergeFrom, made: made, items: map[string]api.Update{}, away: true, woken: make(chan struct{})}
 }
 
 // apply takes what a syncer of this prefix, or of one that it is in, says, and how far that has come. One goroutine calls it.
@@ -78,6 +87,12 @@ func (c *chain) apply(b syncer.Batch, position string) {
 		return
 	}
 	for _, u := range updates {
+		if was, known := c.items[u.Key]; known {
+			u.Key = was.Key // one text for all its changes
+		}
+		if next.frames != nil {
+			next.keys = append(next.keys, u.Key)
+		}
 		if u.Value == nil {
 			delete(c.items, u.Key)
 		} else {
@@ -86,10 +101,10 @@ func (c *chain) apply(b syncer.Batch, position string) {
 	}
 	c.position, c.away, c.ready = position, away, b.InSync
 	if next.frames != nil {
-		c.number, c.size = next.number, c.size+next.size
+		c.number, c.size = next.number, c.size+next.weight()
 		c.changes = append(c.changes, next)
 		for c.size > c.keep && len(c.changes) > 1 {
-			c.size -= c.changes[0].size
+			c.size -= c.changes[0].weight()
 			c.changes[0] = change{}
 			c.changes = c.changes[1:]
 		}
@@ -105,21 +120,21 @@ func (c *chain) keys() int {
 	return len(c.items)
 }
 
-// after is the change that follows a number; or, if there is none yet, what is closed when there may be.
-func (c *chain) after(number uint64) (change, <-chan struct{}, error) {
+// after is the change that follows a number, and how many there are from it on; or, if there is none yet, what is closed when there may be.
+func (c *chain) after(number uint64) (next change, back int, woken <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch back := int(c.number - number); {
+	switch back = int(c.number - number); {
 	case !c.ready:
-		return change{}, nil, errNotYet
+		return change{}, 0, nil, errNotYet
 	case number > c.number || back > len(c.changes):
-		return change{}, nil, errForgotten
+		return change{}, 0, nil, errForgotten
 	case back > 0:
-		return c.changes[len(c.changes)-back], nil, nil
+		return c.changes[len(c.changes)-back], back, nil, nil
 	case c.away:
-		return change{}, c.woken, errAway
+		return change{}, 0, c.woken, errAway
 	}
-	return change{}, c.woken, nil
+	return change{}, 0, c.woken, nil
 }
 
 // snapshot is all that there is, or was, as long as the changes since are remembered, and are less than half of it.
@@ -178,19 +193,26 @@ func (c *chain) follow(ctx context.Context, ends <-chan error, req *relaypb.Foll
 	} else if err := c.accept(req, send); err != nil {
 		return err
 	}
+	mergeAt := at // below that number it was tried in vain
 	for {
 		select {
 		case err := <-ends: // however much there is to send
 			return err
 		default:
 		}
-		next, wait, err := c.after(at)
+		next, back, wait, err := c.after(at)
 		switch {
 		case req.Once && wait != nil:
 			return nil
 		case err != nil:
 			return err
 		case wait == nil:
+			if req.Merges && back >= c.mergeFrom && at >= mergeAt {
+				merged, tried := c.merge(at)
+				if mergeAt = at + uint64(tried); merged.frames != nil {
+					next = merged
+				}
+			}
 			if err := sendAll(next, send); err != nil {
 				return err
 			}
@@ -209,7 +231,7 @@ func (c *chain) follow(ctx context.Context, ends <-chan error, req *relaypb.Foll
 
 // accept answers at once that there is something to go on with, or why not.
 func (c *chain) accept(req *relaypb.FollowRequest, send func(*relaypb.Frame) error) error {
-	_, _, err := c.after(req.Number)
+	_, _, _, err := c.after(req.Number)
 	if req.Epoch != c.epoch && !errors.Is(err, errNotYet) {
 		err = errForgotten
 	}

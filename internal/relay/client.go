@@ -217,6 +217,7 @@ var errOrder = fmt.Errorf("the relay answered out of order: %w", datastore.ErrCo
 // begin opens a stream that lives until it is closed, or ctx ends.
 func (c *Client) begin(ctx context.Context, req *relaypb.FollowRequest) (*watcher, error) {
 	own, cancel := context.WithCancel(ctx)
+	req.Merges = true
 	stream, err := c.open(own, req)
 	if err != nil {
 		cancel()
@@ -264,7 +265,7 @@ func (w *watcher) next(ctx context.Context, within time.Duration) ([]api.Update,
 		}
 		follows := f.Epoch != "" && f.Snapshot == w.snapshot && (part == 0 || f.Number == number)
 		if !w.snapshot {
-			follows = follows && f.Epoch == w.at.epoch && f.Number == w.at.number+1
+			follows = follows && f.Epoch == w.at.epoch && f.Number == w.at.number+uint64(max(1, f.Spans))
 		}
 		if !follows {
 			return nil, errOrder

@@ -28,10 +28,11 @@ import (
 // world is a store, a relay that comes and goes, and agents behind it, in virtual time.
 type world struct {
 	*testing.T
-	store    *memstore.Store
-	prefixes []string        // that relays follow
-	parts    []string        // that relays which begin hand on apart
-	ever     map[string]bool // KEY=VALUE that the store ever had
+	store     *memstore.Store
+	mergeFrom int             // of relays that begin; zero: as they have it
+	prefixes  []string        // that relays follow
+	parts     []string        // that relays which begin hand on apart
+	ever      map[string]bool // KEY=VALUE that the store ever had
 
 	mu     sync.Mutex
 	server *Server // nil: none runs
@@ -88,6 +89,11 @@ func newWorld(t *testing.T) *world {
 func (w *world) restart(keep int) {
 	w.kill()
 	s := NewServer(w.store, ServerConfig{Prefixes: w.prefixes, Parts: w.parts, Keep: keep, Meter: &w.meter})
+	if w.mergeFrom > 0 {
+		for _, c := range s.chains {
+			c.mergeFrom = w.mergeFrom
+		}
+	}
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
@@ -306,6 +312,7 @@ func (a *agent) equals(what string) {
 // TestWhatAClientEndsWithIsWhatTheStoreHolds: writes, slow and frozen and cut clients, relays that are killed and others that begin, that forget
 // soon and that answer what nobody said; stores that are away, forget, and are put back.
 func TestWhatAClientEndsWithIsWhatTheStoreHolds(t *testing.T) {
+	merged := 0
 	seedtest.Each(t, []uint64{4095759718}, 60, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
@@ -313,7 +320,7 @@ func TestWhatAClientEndsWithIsWhatTheStoreHolds(t *testing.T) {
 			for i := range w.atLeast() {
 				w.write(fmt.Sprint("/x/always", i), "1")
 			}
-			w.parts = []string{"/x/always", "/x/k1", "/y/k"}
+			w.parts, w.mergeFrom = []string{"/x/always", "/x/k1", "/y/k"}, 1+r.IntN(3)
 			agents := []*agent{
 				w.agent(ClientConfig{}), w.agent(ClientConfig{Fallback: time.Minute}), w.reader(ClientConfig{}, w.parts...),
 				w.reader(ClientConfig{Fallback: time.Minute}, "/x/always", "/y/"), w.agent(ClientConfig{}),
@@ -334,8 +341,12 @@ func TestWhatAClientEndsWithIsWhatTheStoreHolds(t *testing.T) {
 			fresh := w.agent(ClientConfig{}) // which lists
 			fresh.takes(time.Minute)
 			fresh.equals("one that begins")
+			merged += w.meter.of(&w.meter.made, "merged")
 		})
 	})
+	if merged == 0 {
+		t.Error("no client was ever so slow that changes were sent to it as one")
+	}
 }
 
 func (w *world) step(r *rand.Rand) {

@@ -19,6 +19,8 @@ const (
 	mostClients  = 10_000
 	leastClients = 400
 	moveEvery    = time.Second
+	// keepAll is for how long no client is sent away after one came back: the other relays are dead, full, or out of its reach.
+	keepAll = 5 * time.Minute
 )
 
 // SetRelays says how many relays there are, this one among them; fewer than two, or not known: no client is sent away.
@@ -32,14 +34,19 @@ func (s *Server) balance(ctx context.Context) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	var until time.Time
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
+		if s.connected.cameBack() {
+			until = time.Now().Add(keepAll)
+			s.cfg.Log.Warn("a client that was sent to another relay came back; sending none for a while", "relays", s.relays.Load(), "retry_in", keepAll)
+		}
 		clients, programs := s.connected.programs()
-		if clients <= share(clients, s.nodes()*programs, int(s.relays.Load()), s.cfg.Limits) {
+		if time.Now().Before(until) || clients <= share(clients, s.nodes()*programs, int(s.relays.Load()), s.cfg.Limits) {
 			continue
 		}
 		if s.connected.sendAway() {

@@ -193,6 +193,34 @@ func TestWhenARelayComesOthersSendItClients(t *testing.T) {
 	})
 }
 
+// TestClientsAreLeftAloneWhileThereIsNoOtherRelay: a few learn it, now and then; and once there is one, it has its share.
+func TestClientsAreLeftAloneWhileThereIsNoOtherRelay(t *testing.T) {
+	const n = 10
+	inCluster(t, n, func(c *cluster) {
+		one := c.relay("one", Limits{Least: 2})
+		for i := range n {
+			h := c.host(fmt.Sprint("h", i), "agent", "one", "two")
+			defer h.end()
+		}
+		<-time.After(time.Minute)
+		one.SetRelays(2)
+		<-time.After(time.Hour)
+		if moved := one.meter.of(&one.meter.moved, ""); moved == 0 || moved > 12*5 {
+			c.Errorf("%d times a client was sent away in an hour; want a few each five minutes", moved)
+		}
+		<-time.After(10 * time.Second)
+		if got := c.clients("one"); got[0] < n-4 {
+			c.Errorf("%v clients are left", got)
+		}
+		two := c.relay("two", Limits{Least: 2})
+		two.SetRelays(2)
+		<-time.After(10 * time.Minute)
+		if got := c.clients("one", "two"); got[0] != 6 || got[1] != 4 {
+			c.Errorf("%v clients, want 6 and 4", got)
+		}
+	})
+}
+
 // older is a client of a version that does not go when it is asked to. It only connects.
 func (c *cluster) older(address string) (end func()) {
 	c.Helper()

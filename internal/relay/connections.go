@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -41,7 +42,14 @@ type connections struct {
 	mu      sync.Mutex
 	served  map[*connection]struct{}
 	changed func(by int, moved bool)
+	away    map[string]time.Time // nodes and programs that were sent away, and when
+	back    bool                 // one of them came back
 }
+
+// comesBack is within what time a client that was sent away has found no other relay.
+const comesBack = time.Minute
+
+func called(w *relaypb.Who) string { return w.GetNode() + "/" + w.GetProgram() }
 
 // connectionKey is where the context of a stream has its connection.
 type connectionKey struct{}
@@ -101,6 +109,10 @@ func (cs *connections) begin(ctx context.Context, who *relaypb.Who, ch *chain) (
 		}
 		cs.served[c] = struct{}{}
 		cs.changed(1, false)
+		if at, sent := cs.away[called(who)]; sent {
+			cs.back = cs.back || time.Since(at) < comesBack
+			delete(cs.away, called(who))
+		}
 	}
 	if who != nil {
 		c.who, c.moves = who, who.Moves
@@ -139,14 +151,25 @@ func (cs *connections) programs() (clients, programs int) {
 func (cs *connections) sendAway() bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	maps.DeleteFunc(cs.away, func(_ string, at time.Time) bool { return time.Since(at) >= comesBack })
 	for c := range cs.served {
 		if c.moves && !c.left {
 			c.left = true
 			close(c.leaves)
+			cs.away[called(c.who)] = time.Now()
 			return true
 		}
 	}
 	return false
+}
+
+// cameBack reports whether a client that was sent away did since the last call.
+func (cs *connections) cameBack() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	back := cs.back
+	cs.back = false
+	return back
 }
 
 // Status is what a relay does, for people. Names are those of JSON.

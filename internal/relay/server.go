@@ -114,7 +114,7 @@ func NewServer(store datastore.Store, cfg ServerConfig) *Server {
 	if cfg.Limits.Most == 0 {
 		cfg.Limits.Most = mostClients
 	}
-	s.connected = connections{most: cfg.Limits.Most, served: map[*connection]struct{}{}, changed: cfg.Meter.Clients}
+	s.connected = connections{most: cfg.Limits.Most, served: map[*connection]struct{}{}, changed: cfg.Meter.Clients, away: map[string]time.Time{}}
 	for _, p := range cfg.Prefixes {
 		s.chains[p] = newChain(p, cfg.Keep, cfg.Meter.Made)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/diags"
+	"github.com/twillnet/twill/internal/cli/packaging"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/node"
 )
@@ -63,7 +64,7 @@ hosts have thousands of routes.`,
 			return c.runNode(cmd.Context(), o)
 		},
 	}
-	cmd.AddCommand(bgp.NodeStatus(c.Env), c.nodeAddressCmd(), diags.Command(c.Env), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd(), c.packageCmd())
+	cmd.AddCommand(bgp.NodeStatus(c.Env), c.nodeAddressCmd(), diags.Command(c.Env), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd(), packaging.Command(c.Env))
 	o.local.AddNodeFlags(cmd)
 	cmd.Flags().StringVar(&o.bgp, "bgp", conn.Speaker(), "on: run the BGP speaker; bird: run BIRD instead; reflector: be a dedicated route reflector; bird-reflector: be one by BIRD; off: no BGP (TWILL_BGP)")
 	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions(speakers, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag

@@ -1,4 +1,4 @@
-package node
+package packaging_test
 
 import (
 	"regexp"
@@ -8,24 +8,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/node"
+	"github.com/twillnet/twill/internal/cli/packaging"
 )
 
 // TestAPackageHasAPageForEachCommand, of two with equal names as well.
 func TestAPackageHasAPageForEachCommand(t *testing.T) {
 	root := &cobra.Command{Use: "twill", Short: "all of it"}
-	root.AddCommand(Commands(&conn.Env{})...)
+	root.AddCommand(node.Commands(&conn.Env{})...)
 	twin := &cobra.Command{Use: "node-install", Short: "its twin", Long: "Its twin.", Run: func(*cobra.Command, []string) {}}
 	root.AddCommand(twin)
-	files, err := packageTree(root)
+	files, err := packaging.Files(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pages := map[string]string{}
 	for _, f := range files {
-		if _, twice := pages[f.path]; twice {
-			t.Errorf("%s is there twice", f.path)
+		if _, twice := pages[f.Path]; twice {
+			t.Errorf("%s is there twice", f.Path)
 		}
-		pages[f.path] = string(f.content)
+		pages[f.Path] = string(f.Content)
 	}
 	const man = "root/usr/share/man/man1/"
 	for path, want := range map[string]string{
@@ -51,18 +53,5 @@ func TestAPackageHasAPageForEachCommand(t *testing.T) {
 	}
 	if unnamed := regexp.MustCompile(`[A-Z]+_UNIT|JOURNAL|BINARY|STATE|KEPT|CONF`); unnamed.MatchString(pages["postinst"] + pages["prerm"] + pages["postrm"]) {
 		t.Error("a script has a name of the template")
-	}
-}
-
-func TestHelpInPagesOfTheManual(t *testing.T) {
-	for _, tt := range []struct{ help, want string }{
-		{"Say NAME.", "Say NAME."},
-		{"TWILL_BGP, eth.* and <name>", `TWILL\_BGP, eth.\* and \<name>`},
-		{"A table:\n\n  a*   b\n  c    d_e\n\nEnd.", "A table:\n\n      a*   b\n      c    d_e\n\nEnd."},
-		{"In one:\n  a   b", "    In one:\n      a   b"},
-	} {
-		if got := inMarkdown(tt.help); got != tt.want {
-			t.Errorf("%q is %q, want %q", tt.help, got, tt.want)
-		}
 	}
 }

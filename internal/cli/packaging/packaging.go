@@ -1,4 +1,7 @@
-package node
+// Package packaging is the command that writes what a package of a distribution has besides the binary.
+//
+// In: all commands, whose help makes pages of the manual, and units, settings and scripts of internal/node. Out: files in a directory.
+package packaging
 
 import (
 	"bytes"
@@ -13,10 +16,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/node"
 )
 
-func (c *command) packageCmd() *cobra.Command {
+// Command is "twill node package".
+func Command(e *conn.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "package DIRECTORY",
 		Short: "Write what a package of a distribution has besides the binary",
@@ -37,7 +42,7 @@ Exit code: 0 written, 1 it could not be, 2 usage.`,
 		Example: "  twill node package bin/package\n  man -M bin/package/root/usr/share/man twill-node-install",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			files, err := packageTree(cmd.Root())
+			files, err := Files(cmd.Root())
 			if err != nil {
 				return err
 			}
@@ -46,36 +51,37 @@ Exit code: 0 written, 1 it could not be, 2 usage.`,
 					return err
 				}
 			}
-			fmt.Fprintf(c.Stdio.Out, "%d files are in %s.\n", len(files), args[0])
+			fmt.Fprintf(e.Stdio.Out, "%d files are in %s.\n", len(files), args[0])
 			return nil
 		},
 	}
 }
 
-type packageFile struct {
-	path    string
-	content []byte
-	mode    fs.FileMode
+// File is one of them.
+type File struct {
+	Path    string // below the directory
+	Content []byte
+	Mode    fs.FileMode
 }
 
-func writeInto(dir string, f packageFile) error {
-	path := filepath.Join(dir, f.path)
-	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, f.content, f.mode))
+func writeInto(dir string, f File) error {
+	path := filepath.Join(dir, f.Path)
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, f.Content, f.Mode))
 }
 
-// packageTree is what a package has, below the directory of `twill node package`.
-func packageTree(root *cobra.Command) ([]packageFile, error) {
-	var out []packageFile
+// Files is what a package has, below the directory of `twill node package`.
+func Files(root *cobra.Command) ([]File, error) {
+	var out []File
 	var settings strings.Builder
 	for _, f := range node.PackageFiles() {
-		out = append(out, packageFile{"root" + f.Path, f.Content, f.Mode})
+		out = append(out, File{"root" + f.Path, f.Content, f.Mode})
 		if f.Config {
 			settings.WriteString(f.Path + "\n")
 		}
 	}
 	postinst, prerm, postrm := node.PackageScripts()
-	out = append(out, packageFile{"conffiles", []byte(settings.String()), 0o644},
-		packageFile{"postinst", []byte(postinst), 0o755}, packageFile{"prerm", []byte(prerm), 0o755}, packageFile{"postrm", []byte(postrm), 0o755})
+	out = append(out, File{"conffiles", []byte(settings.String()), 0o644},
+		File{"postinst", []byte(postinst), 0o755}, File{"prerm", []byte(prerm), 0o755}, File{"postrm", []byte(postrm), 0o755})
 	for path, write := range map[string]func(*bytes.Buffer) error{
 		"bash-completion/completions/twill":    func(b *bytes.Buffer) error { return root.GenBashCompletionV2(b, true) },
 		"zsh/vendor-completions/_twill":        func(b *bytes.Buffer) error { return root.GenZshCompletion(b) },
@@ -85,7 +91,7 @@ func packageTree(root *cobra.Command) ([]packageFile, error) {
 		if err := write(&b); err != nil {
 			return nil, err
 		}
-		out = append(out, packageFile{"root/usr/share/" + path, b.Bytes(), 0o644})
+		out = append(out, File{"root/usr/share/" + path, b.Bytes(), 0o644})
 	}
 	pages, err := manual(root)
 	for _, p := range pages {
@@ -97,7 +103,7 @@ func packageTree(root *cobra.Command) ([]packageFile, error) {
 			_, words, _ := strings.Cut(p.command, " ")
 			name = root.Name() + "-" + strings.ReplaceAll(words, " ", "_")
 		}
-		out = append(out, packageFile{"root/usr/share/man/man1/" + name + ".1", p.text, 0o644})
+		out = append(out, File{"root/usr/share/man/man1/" + name + ".1", p.text, 0o644})
 	}
 	return out, err
 }

@@ -159,11 +159,19 @@ func (f *Facts) typhas(layers []config.Layer, idle []config.Problem) []Finding {
 	if len(names) == 0 {
 		return nil
 	}
-	if at := f.effective().Settings.Relay.Address; at != "" && at == f.resolve(layers...).Settings.Relay.Address && !f.ready() {
-		return []Finding{blocks("leave typhaAddr out of Twill's settings, or name a relay of Twill's (docs/relay.md)", "Twill would read by %s, which is Calico's Typha, whose protocol it does not speak", at)}
+	if at := readsBy(f.effective().Settings.Relay); at != "" && at == readsBy(f.resolve(layers...).Settings.Relay) && !f.ready() {
+		return []Finding{blocks("leave typhaAddr and typhaK8sServiceName out of Twill's settings, or name relays of Twill's (docs/relay.md)", "Twill would read by %s, which is Calico's Typha, whose protocol it does not speak", at)}
 	}
 	return []Finding{changes(AtStart, "leave these out: Twill then reads the datastore itself; in a large cluster run twill relay, and name that (docs/relay.md)",
 		"Calico's agent reads by Typha (%s), whose protocol Twill does not speak", strings.Join(slices.Sorted(maps.Keys(names)), ", "))}
+}
+
+// readsBy is the relay that settings name, by its address or its Service; empty: none.
+func readsBy(r config.Relay) string {
+	if r.Address == "" && r.Service != "" {
+		return "the Service " + r.Namespace + "/" + r.Service
+	}
+	return r.Address
 }
 
 // sameDatastore compares where the agent that runs reads with where this command did.

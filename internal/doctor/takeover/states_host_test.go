@@ -209,12 +209,19 @@ var ofSettings = []planted{
 			f.Agents[0].Environ = append(f.Agents[0].Environ, "FELIX_TYPHAK8SSERVICENAME=calico-typha")
 			f.File.Text = "TyphaAddr = 192.0.2.7:5473\n"
 		},
-		"+changes settings: Calico's agent reads by Typha (FELIX_TYPHAK8SSERVICENAME, typhaAddr), whose protocol Twill does not speak [when Twill starts]",
+		"+changes settings: Calico's agent reads by Typha (typhaAddr, typhaK8sServiceName), whose protocol Twill does not speak [when Twill starts]",
 	},
 	{"Typha for Twill", func(f *Facts) {
 		f.File.Text = "TyphaAddr = 192.0.2.7:5473\n"
 		f.Local = []config.Layer{{Name: "environment", Values: map[string]string{"typhaAddr": "192.0.2.7:5473"}}}
 	}, "+blocks settings: Twill would read by 192.0.2.7:5473, which is Calico's Typha, whose protocol it does not speak"},
+	{
+		"Typha for Twill, by its Service", func(f *Facts) {
+			f.Agents[0].Environ = append(f.Agents[0].Environ, "FELIX_TYPHAK8SSERVICENAME=calico-typha")
+			f.Local = []config.Layer{{Name: "environment", Values: map[string]string{"typhaK8sServiceName": "calico-typha"}}}
+		},
+		"+blocks settings: Twill would read by the Service kube-system/calico-typha, which is Calico's Typha, whose protocol it does not speak",
+	},
 }
 
 var ofNetwork = []planted{

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,17 +110,12 @@ func (b build) packages() (made []string, err error) {
 
 // contents are the files of both packages. What has to be made first, compressed pages of the manual and the like, is put into work.
 func (b build) contents(work string) (out files.Contents, err error) {
-	add := func(source, path, kind string, mode fs.FileMode) {
-		out = append(out, &files.Content{Source: source, Destination: path, Type: kind, FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.when}})
+	add := func(source, path string, mode fs.FileMode) {
+		out = append(out, &files.Content{Source: source, Destination: path, FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: b.when}})
 	}
 	for _, name := range []string{"twill", "twill-cni"} {
-		add(filepath.Join(b.binaries, name), "/usr/bin/"+name, "", 0o755)
+		add(filepath.Join(b.binaries, name), "/usr/bin/"+name, 0o755)
 	}
-	text, err := os.ReadFile(filepath.Join(b.tree, "conffiles"))
-	if err != nil {
-		return nil, err
-	}
-	settings := strings.Fields(string(text))
 	root := filepath.Join(b.tree, "root")
 	err = filepath.WalkDir(root, func(source string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -131,10 +125,7 @@ func (b build) contents(work string) (out files.Contents, err error) {
 		if err != nil {
 			return err
 		}
-		path, kind := strings.TrimPrefix(source, root), ""
-		if slices.Contains(settings, path) {
-			kind = "config|noreplace"
-		}
+		path := strings.TrimPrefix(source, root)
 		if strings.HasPrefix(path, "/usr/share/man/") {
 			path += ".gz"
 			text, err := os.ReadFile(source)
@@ -146,7 +137,7 @@ func (b build) contents(work string) (out files.Contents, err error) {
 				return err
 			}
 		}
-		add(source, path, kind, info.Mode().Perm())
+		add(source, path, info.Mode().Perm())
 		return nil
 	})
 	if err != nil {
@@ -164,9 +155,9 @@ func (b build) contents(work string) (out files.Contents, err error) {
 			return nil, err
 		}
 	}
-	add(filepath.Join(work, "changelog.gz"), "/usr/share/doc/twill/changelog.gz", "", 0o644)
-	add(filepath.Join(work, "copyright"), "/usr/share/doc/twill/copyright", "", 0o644)
-	add(filepath.Join(work, "overrides"), "/usr/share/lintian/overrides/twill", "", 0o644)
+	add(filepath.Join(work, "changelog.gz"), "/usr/share/doc/twill/changelog.gz", 0o644)
+	add(filepath.Join(work, "copyright"), "/usr/share/doc/twill/copyright", 0o644)
+	add(filepath.Join(work, "overrides"), "/usr/share/lintian/overrides/twill", 0o644)
 	return out, nil
 }
 
@@ -193,8 +184,6 @@ var lintian = []string{
 	"twill: command-with-path-in-maintainer-script *",
 	"# The node's own units, which `twill node install` enables and starts, and which a chroot enables for its first boot.",
 	"twill: maintainer-script-calls-systemctl *",
-	"# It may hold the datastore's password.",
-	"twill: non-standard-file-perm 0600 != 0644 *",
 }
 
 func compressed(path string, text []byte) error {

@@ -97,13 +97,11 @@ func (i Install) files(rec *record, exe string) error {
 		return err
 	}
 	texts := unitTexts(binary, `# Written by "twill node install"; "twill node uninstall" takes it away.`)
-	for _, f := range []file{
+	for _, f := range append([]file{
 		{path: binary, content: program, mode: 0o755},
 		{path: units + bootUnit, content: []byte(texts[bootUnit]), mode: 0o644},
 		{path: units + nodeUnit, content: []byte(texts[nodeUnit]), mode: 0o644},
-		i.environment(),
-		{path: configFile, content: []byte(configText), mode: 0o644, keep: true},
-	} {
+	}, i.settings()...) {
 		if err := i.put(rec, f); err != nil {
 			return err
 		}
@@ -111,9 +109,12 @@ func (i Install) files(rec *record, exe string) error {
 	return nil
 }
 
-// environment is the environment file of the units.
-func (i Install) environment() file {
-	return file{path: envFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true, lines: i.Env}
+// settings are the environment file of the units and the file of the agent's settings, which are the user's once they are there.
+func (i Install) settings() []file {
+	return []file{
+		{path: envFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true, lines: i.Env},
+		{path: configFile, content: []byte(configText), mode: 0o644, keep: true},
+	}
 }
 
 // Uninstall takes back what Install did. What daemons kept in their data directories, the datastore's data above all, stays unless purge.
@@ -200,6 +201,9 @@ func (i Install) put(rec *record, f file) error {
 	if !there {
 		rec.Files = append(rec.Files, f.path)
 	}
+	if err := i.mkdir(rec, stateDir, 0o700); err != nil {
+		return err
+	}
 	if err := i.mkdir(rec, filepath.Dir(f.path), 0o755); err != nil {
 		return err
 	}
@@ -209,11 +213,8 @@ func (i Install) put(rec *record, f file) error {
 	return replace(i.Root+f.path, f.content, f.mode)
 }
 
-// write writes the journal.
+// write writes the journal, whose directory is there.
 func (i Install) write(rec *record) error {
-	if err := i.mkdir(rec, stateDir, 0o700); err != nil {
-		return err
-	}
 	text, err := json.MarshalIndent(rec, "", "  ")
 	if err != nil {
 		return err

@@ -21,8 +21,9 @@ func (i Install) packaged() bool {
 	return err == nil
 }
 
-// overPackage is what is left to do where a package has brought the files: to note how the host was found, to give the environment file the
-// lines that were asked for, and to take away the files of an Install without a package, of which units would win over the package's.
+// overPackage is what is left to do where a package has brought binary and units: to note how the host was found, to make the examples of settings, and to take
+// away the files of an Install without a package, of which units would win over the package's. Settings are no files of the package: Install changes
+// them, and dpkg would ask at each upgrade what is to become of them (Debian Policy 10.7.3).
 func (i Install) overPackage(rec *record, exe string) error {
 	ours, err := os.Stat(exe)
 	if err != nil {
@@ -32,8 +33,8 @@ func (i Install) overPackage(rec *record, exe string) error {
 	if err != nil || !os.SameFile(ours, theirs) {
 		return fmt.Errorf("the package %s is installed on this host: upgrade it by your package manager, and say `%s node install` to change how it runs; or remove it first", packageName, packageBinary)
 	}
-	if len(i.Env) > 0 {
-		if err := i.put(rec, i.environment()); err != nil {
+	for _, f := range i.settings() {
+		if err := i.put(rec, f); err != nil {
 			return err
 		}
 	}
@@ -45,7 +46,7 @@ func (i Install) overPackage(rec *record, exe string) error {
 			return err
 		}
 	}
-	rec.Files = nil // what is left of them are settings, which are the package's now
+	rec.Files = nil // settings, which stay when the package goes, until it is purged
 	if i.DryRun {
 		return nil
 	}
@@ -57,17 +58,14 @@ type PackageFile struct {
 	Path    string // absolute
 	Content []byte
 	Mode    fs.FileMode
-	Config  bool // it is the user's once it is there, and stays on an upgrade
 }
 
-// PackageFiles are the units and the examples of settings that a package has, besides the binary, which is to be /usr/bin/twill.
+// PackageFiles are the units that a package has in addition to the binary, which is to be /usr/bin/twill.
 func PackageFiles() []PackageFile {
 	texts := unitTexts(packageBinary, "# Of the package "+packageName+".")
 	return []PackageFile{
 		{Path: packageUnits + bootUnit, Content: []byte(texts[bootUnit]), Mode: 0o644},
 		{Path: packageUnits + nodeUnit, Content: []byte(texts[nodeUnit]), Mode: 0o644},
-		{Path: envFile, Content: []byte(envText(nil)), Mode: 0o600, Config: true},
-		{Path: configFile, Content: []byte(configText), Mode: 0o644, Config: true},
 	}
 }
 
@@ -78,7 +76,7 @@ func PackageFiles() []PackageFile {
 // the daemons restart if they ran. Where systemd does not run, as when an image is made, the units are enabled for the first boot.
 func PackageScripts() (installed, remove, removed string) {
 	names := strings.NewReplacer("NODE_UNIT", nodeUnit, "BOOT_UNIT", bootUnit, "SERVICE", strings.TrimSuffix(nodeUnit, ".service"), "JOURNAL", journal, "OLD_UNITS", units, "BINARY", packageBinary,
-		"STATE", stateDir, "KEPT", strings.Join(kept, " "), "CONF", confDir)
+		"STATE", stateDir, "KEPT", strings.Join(kept, " "), "SETTINGS", envFile+" "+configFile, "CONF", confDir)
 	return names.Replace(installedScript), names.Replace(removeScript), names.Replace(removedScript)
 }
 
@@ -124,6 +122,7 @@ if [ "$1" = purge ]; then
 	for name in KEPT; do
 		rm -rf "STATE/$name"
 	done
+	rm -f SETTINGS
 	rmdir --ignore-fail-on-non-empty STATE CONF 2>/dev/null || :
 fi
 `

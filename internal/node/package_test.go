@@ -18,16 +18,13 @@ func withPackage(t *testing.T, in Install, content string) {
 		if err := os.MkdirAll(filepath.Dir(in.Root+f.Path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(in.Root + f.Path); err == nil && f.Config {
-			continue
-		}
 		if err := os.WriteFile(in.Root+f.Path, f.Content, f.Mode); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestOverAPackageNothingIsWrittenTwice: the package's files stay as they are; how the host was found is noted, and given back.
+// TestOverAPackageNothingIsWrittenTwice: the package's files stay as they are; how the host was found is noted, and given back; settings are made, and stay.
 func TestOverAPackageNothingIsWrittenTwice(t *testing.T) {
 	in, _, calls := host(t)
 	withPackage(t, in, "a binary")
@@ -40,6 +37,12 @@ func TestOverAPackageNothingIsWrittenTwice(t *testing.T) {
 		t.Errorf("systemctl was called with %q, want %q", *calls, want)
 	}
 	now := tree(t, in.Root)
+	for path, mode := range map[string]string{confDir: "d", envFile: "-rw-------", configFile: "-rw-r--r--"} {
+		if !strings.HasPrefix(now[path], mode) {
+			t.Errorf("%s is %.40q", path, now[path])
+		}
+		before[path] = now[path]
+	}
 	delete(now, journal)
 	delete(now, stateDir)
 	if !maps.Equal(before, now) {

@@ -95,7 +95,7 @@ case $1 in
 	stream=$!
 	ip netns exec other ping -i 0.05 -W 1 10.65.0.1 >/tmp/denied &
 	denied=$!
-	must dpkg --force-confold -i twill_1.0.1_amd64.deb
+	must dpkg -i twill_1.0.1_amd64.deb
 	wait_for twill status
 	policy_holds
 	kill -INT $stream $denied

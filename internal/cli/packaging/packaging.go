@@ -1,6 +1,6 @@
-// Package packaging is the command that writes what a package of a distribution has besides the binary.
+// Package packaging is the command that writes what a package of a distribution has in addition to the binary.
 //
-// In: all commands, whose help makes pages of the manual, and units, settings and scripts of internal/node. Out: files in a directory.
+// In: all commands, whose help makes pages of the manual, and units and scripts of internal/node. Out: files in a directory.
 package packaging
 
 import (
@@ -24,16 +24,18 @@ import (
 func Command(e *conn.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "package DIRECTORY",
-		Short: "Write what a package of a distribution has besides the binary",
+		Short: "Write what a package of a distribution has in addition to the binary",
 		Long: `For whoever makes a package of Twill: write into DIRECTORY, which is made,
 
-  root/       the package's files, each at its place: units of systemd, examples of
-              settings, pages of the manual, completions of three shells. The binary,
-              which is this one, belongs to /usr/bin/twill
-  conffiles   which of them are settings, a path to a line: an upgrade leaves them alone
+  root/       the package's files, each at its place: units of systemd, pages of the
+              manual, completions of three shells. The binary, which is this one,
+              belongs to /usr/bin/twill
   postinst    what the package manager runs after it has put the files in place, before
   prerm       it removes them, and after that: for dpkg and for RPM
   postrm
+
+Settings are in no package: "twill node install", which postinst runs, makes examples
+of them, and a purge removes them.
 
 "make packages" makes a .deb and a .rpm of it. Times in the manual are those of
 SOURCE_DATE_EPOCH, if it is set: equal binaries then write equal files.
@@ -72,16 +74,11 @@ func writeInto(dir string, f File) error {
 // Files is what a package has, below the directory of `twill node package`.
 func Files(root *cobra.Command) ([]File, error) {
 	var out []File
-	var settings strings.Builder
 	for _, f := range node.PackageFiles() {
 		out = append(out, File{"root" + f.Path, f.Content, f.Mode})
-		if f.Config {
-			settings.WriteString(f.Path + "\n")
-		}
 	}
 	postinst, prerm, postrm := node.PackageScripts()
-	out = append(out, File{"conffiles", []byte(settings.String()), 0o644},
-		File{"postinst", []byte(postinst), 0o755}, File{"prerm", []byte(prerm), 0o755}, File{"postrm", []byte(postrm), 0o755})
+	out = append(out, File{"postinst", []byte(postinst), 0o755}, File{"prerm", []byte(prerm), 0o755}, File{"postrm", []byte(postrm), 0o755})
 	for path, write := range map[string]func(*bytes.Buffer) error{
 		"bash-completion/completions/twill":    func(b *bytes.Buffer) error { return root.GenBashCompletionV2(b, true) },
 		"zsh/vendor-completions/_twill":        func(b *bytes.Buffer) error { return root.GenZshCompletion(b) },

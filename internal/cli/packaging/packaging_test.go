@@ -41,17 +41,16 @@ func TestAPackageHasAPageForEachCommand(t *testing.T) {
 		"root/usr/share/fish/vendor_completions.d/twill.fish": "complete ",
 		"root/usr/lib/systemd/system/twill-node.service":      "ExecStart=/usr/bin/twill node\n",
 		"root/usr/lib/systemd/system/twill-boot.service":      "ExecStart=/usr/bin/twill node boot\n",
-		"conffiles": "/etc/twill/node.env\n/etc/twill/twill.conf\n",
-		"postinst":  "/usr/bin/twill node install",
-		"prerm":     "/usr/bin/twill node uninstall",
-		"postrm":    "purge",
+		"postinst": "/usr/bin/twill node install",
+		"prerm":    "/usr/bin/twill node uninstall",
+		"postrm":   "purge",
 	} {
 		// What is no letter may be escaped in a page.
 		if text, there := pages[path]; !there || !strings.Contains(strings.ReplaceAll(text, `\`, ""), want) {
 			t.Errorf("%s has no %q: %.300s", path, want, text)
 		}
 	}
-	if unnamed := regexp.MustCompile(`[A-Z]+_UNIT|JOURNAL|BINARY|STATE|KEPT|CONF`); unnamed.MatchString(pages["postinst"] + pages["prerm"] + pages["postrm"]) {
+	if unnamed := regexp.MustCompile(`[A-Z]+_UNIT|JOURNAL|BINARY|STATE|KEPT|CONF|SETTINGS|SERVICE`); unnamed.MatchString(pages["postinst"] + pages["prerm"] + pages["postrm"]) {
 		t.Error("a script has a name of the template")
 	}
 }

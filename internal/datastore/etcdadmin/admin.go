@@ -15,6 +15,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/twillnet/twill/internal/datastore"
@@ -113,13 +114,27 @@ type answer struct {
 	err      error
 }
 
+// list asks for the members, and waits so long for an answer. A member without a vote says nothing of members, also if it was given one a moment ago and has
+// not heard of it: then it is asked again until ctx ends.
+func (a *Admin) list(ctx context.Context, wait time.Duration, opts ...clientv3.OpOption) (*clientv3.MemberListResponse, error) {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, wait)
+		list, err := a.client.MemberList(bounded, opts...)
+		cancel()
+		if err == nil {
+			return list, nil
+		}
+		if !errors.Is(err, rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner)) || pause(ctx) != nil {
+			return nil, fmt.Errorf("list of members: %w", etcdstore.Explain(ctx, err))
+		}
+	}
+}
+
 // Status asks each member how it is. A member that does not answer is no error: the cluster says so.
 func (a *Admin) Status(ctx context.Context) (Cluster, error) {
-	bounded, cancel := context.WithTimeout(ctx, answerTime)
-	list, err := a.client.MemberList(bounded, clientv3.WithSerializable()) // any member knows, majority or none
-	cancel()
+	list, err := a.list(ctx, answerTime, clientv3.WithSerializable()) // any member knows, majority or none
 	if err != nil {
-		return Cluster{}, fmt.Errorf("list of members: %w", etcdstore.Explain(ctx, err))
+		return Cluster{}, err
 	}
 	c := Cluster{ID: hex(list.Header.ClusterId)}
 	answers := a.askAll(ctx, list)

@@ -48,9 +48,9 @@ func (a *Admin) Join(ctx context.Context, name string, peerURLs []string, replac
 			return "", fmt.Errorf("add %s: %w", name, err)
 		}
 	}
-	list, err := a.client.MemberList(ctx)
+	list, err := a.list(ctx, settleTime)
 	if err != nil {
-		return "", fmt.Errorf("list of members: %w", etcdstore.Explain(ctx, err))
+		return "", err
 	}
 	var all []string
 	for _, m := range list.Members {

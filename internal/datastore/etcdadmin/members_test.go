@@ -28,6 +28,14 @@ func (f *fixture) another(name string) member.Config {
 	return cfg
 }
 
+// reachable starts the only member again, with a name and an address for others.
+func (f *fixture) reachable(name string) {
+	f.t.Helper()
+	f.stop(0)
+	f.configs[0].Name, f.configs[0].ListenPeer = name, []string{"http://" + machinetest.Address(f.t)}
+	f.start()
+}
+
 // join has a member join, as `twill etcd join` does.
 func (f *fixture) join(cfg member.Config, replace string) {
 	f.t.Helper()
@@ -102,9 +110,7 @@ func TestASocketOnlyMemberBecomesTheFirstOfThreeAndTheLast(t *testing.T) {
 	_, err := f.admin.Join(t.Context(), "h2", h2.ListenPeer, "")
 	f.wants("twill is alone and cannot be reached by others; start it again with --listen-peer first", err)
 
-	f.stop(0)
-	f.configs[0].Name, f.configs[0].ListenPeer = "h1", []string{"http://" + machinetest.Address(t)}
-	f.start()
+	f.reachable("h1")
 	c := f.status("the first to say how it is reached", func(c etcdadmin.Cluster) bool {
 		return c.Healthy == 1 && c.Members[0].Name == "h1" && c.Members[0].PeerURLs[0] == f.configs[0].ListenPeer[0]
 	})
@@ -145,6 +151,39 @@ func TestASocketOnlyMemberBecomesTheFirstOfThreeAndTheLast(t *testing.T) {
 	}
 	n := end()
 	f.holds(h3, n)
+}
+
+// TestAMemberThatIsGivenAVoteIsAskedAgain: until it has heard of it, it says nothing of members.
+func TestAMemberThatIsGivenAVoteIsAskedAgain(t *testing.T) {
+	f := newFixture(t, 1, func(*member.Config) {})
+	f.reachable("h1")
+	h2 := f.another("h2")
+	h2.Cluster = must(f.admin.Join(t.Context(), h2.Name, h2.ListenPeer, ""))(t)
+	f.configs, f.members = append(f.configs, h2), append(f.members, nil)
+	f.start()
+	ofH2 := must(etcdadmin.Open(t.Context(), datastore.Config{Endpoints: h2.ListenClient}))(t)
+	defer ofH2.Close()
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := ofH2.Status(short); err == nil || !strings.Contains(err.Error(), "learner") {
+		t.Fatalf("h2 has no vote, and said %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	asked := make(chan error, 1)
+	go func() {
+		c, err := ofH2.Status(ctx)
+		if err == nil && len(c.Members) != 2 {
+			err = fmt.Errorf("it has %d members", len(c.Members))
+		}
+		asked <- err
+	}()
+	if err := f.admin.Promote(ctx, h2.ListenPeer); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; err != nil {
+		t.Error(err)
+	}
 }
 
 // leave takes a member out by a client of the last one, since that of the fixture may speak to the one that goes.

@@ -326,6 +326,9 @@ func TestWhoIsConnected(t *testing.T) {
 		if text := strings.Join(got, "\n"); strings.TrimSpace(text) != strings.TrimSpace(want) {
 			c.Errorf("got\n%s\nwant\n%s", text, want)
 		}
+		if st := one.Status(); st.Most != mostClients {
+			c.Errorf("it says that it takes %d clients, and takes %d", st.Most, mostClients)
+		}
 		r.at.Store(2)
 		if behind := one.Clients()[0].Reads[0].Behind; behind != 0 {
 			c.Errorf("%d behind after all was handed over", behind)

@@ -110,10 +110,10 @@ func NewServer(store datastore.Store, cfg ServerConfig) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{store: store, cfg: cfg, chains: map[string]*chain{}, parts: map[string][]*chain{}, drain: make(chan struct{})}
 	if cfg.Limits.Most == 0 {
 		cfg.Limits.Most = mostClients
 	}
+	s := &Server{store: store, cfg: cfg, chains: map[string]*chain{}, parts: map[string][]*chain{}, drain: make(chan struct{})}
 	s.connected = connections{most: cfg.Limits.Most, served: map[*connection]struct{}{}, changed: cfg.Meter.Clients, away: map[string]time.Time{}}
 	for _, p := range cfg.Prefixes {
 		s.chains[p] = newChain(p, cfg.Keep, cfg.Meter.Made)

@@ -1,14 +1,11 @@
 package hostfacts
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -75,7 +72,7 @@ func TestAHostIsReadAndOthersAreAsked(t *testing.T) {
 	}}
 	node(f, "h1", "192.0.2.9/24")
 	node(f, "h2", "192.0.2.2/24")
-	sleep := foreign(t, a)
+	sleep, _ := a.Called("calico-felix")
 	if err := h.Read(f, []string{"cali"}); err != nil {
 		t.Fatal(err)
 	}
@@ -105,30 +102,6 @@ func TestAHostIsReadAndOthersAreAsked(t *testing.T) {
 	if want := []doctor.Peer{{At: netip.MustParseAddrPort("192.0.2.2:179"), Node: "h2", Result: doctor.PortRefused}}; !slices.Equal(f.Peers, want) {
 		t.Errorf("ports: %+v, want %+v", f.Peers, want)
 	}
-}
-
-// foreign starts a program of another's name in a namespace.
-func foreign(t *testing.T, ns *netnstest.NS) int {
-	t.Helper()
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(sleep)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(t.TempDir(), "calico-felix")
-	if err := os.WriteFile(name, program, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cmd, err := ns.Handle().Exec(ctx, name, "60")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
-	return cmd.Process.Pid
 }
 
 func TestWhoHasBGPsPortIsFound(t *testing.T) {
@@ -175,7 +148,8 @@ func TestAProcessOfThisBinaryIsTwill(t *testing.T) {
 		t.Errorf("this process is %q", got)
 	}
 	ns := netnstest.New(t)
-	if got := nameOf(fmt.Sprintf("/proc/%d", foreign(t, ns))); got != "calico-felix" {
+	pid, _ := ns.Called("calico-felix")
+	if got := nameOf(fmt.Sprintf("/proc/%d", pid)); got != "calico-felix" {
 		t.Errorf("another is %q", got)
 	}
 }

@@ -16,7 +16,7 @@ import (
 func TestUpstreamsAgentIsRead(t *testing.T) {
 	t.Setenv("FELIX_LOGSEVERITYSCREEN", "Debug")
 	ns := netnstest.New(t)
-	pid := foreign(t, ns)
+	pid, _ := ns.Called("calico-felix")
 	h := open(t, ns)
 	dir := t.TempDir()
 	file, bpf := filepath.Join(dir, "felix.cfg"), filepath.Join(dir, "bpf")

@@ -31,9 +31,9 @@ type Config struct {
 // Remove does it. What fails is said in the error, and the rest is done nevertheless.
 func Remove(ctx context.Context, cfg Config) error {
 	left := cfg.Facts.Leftovers()
-	plans, err := plan(ctx, left)
-	if err != nil {
-		return err
+	plans, unread := plan(ctx, left)
+	if len(unread) > 0 {
+		return errors.Join(unread...)
 	}
 	if !cfg.Force {
 		if err := closing(plans); err != nil {
@@ -65,8 +65,8 @@ func (u unhooking) name() string {
 	return fmt.Sprintf("iptables-%s (%s)", u.backend, map[xtables.Family]string{xtables.IPv4: "IPv4", xtables.IPv6: "IPv6"}[u.family])
 }
 
-// plan reads the tables that have chains of the agent.
-func plan(ctx context.Context, left doctor.Leftovers) (out []unhooking, err error) {
+// plan reads the tables that have chains of the agent. Of a backend whose rules cannot be read, unread says why.
+func plan(ctx context.Context, left doctor.Leftovers) (out []unhooking, unread []error) {
 	for _, b := range []xtables.Backend{xtables.Legacy, xtables.NFT} {
 		for _, f := range []xtables.Family{xtables.IPv4, xtables.IPv6} {
 			if !has(left.Chains, b, f) {
@@ -75,35 +75,33 @@ func plan(ctx context.Context, left doctor.Leftovers) (out []unhooking, err erro
 			u := unhooking{backend: b, family: f}
 			saved, err := xtables.Save(ctx, b, f)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", u.name(), err)
-			}
-			if u.Unhooking = doctor.Unhook(saved); u.Text != "" {
+				unread = append(unread, fmt.Errorf("%s: %w", u.name(), err))
+			} else if u.Unhooking = doctor.Unhook(saved); u.Text != "" {
 				out = append(out, u)
 			}
 		}
 	}
-	return out, nil
+	return out, unread
 }
 
 // Drops are the chains of the host that drop what no rule accepts, and in which rules of the agent are: what these accept will be dropped
 // when they go. Of a backend whose rules cannot be seen, unseen says why. Nothing is changed.
 func Drops(ctx context.Context, left doctor.Leftovers) (drops, unseen []string) {
-	for _, b := range []xtables.Backend{xtables.Legacy, xtables.NFT} {
-		for _, f := range []xtables.Family{xtables.IPv4, xtables.IPv6} {
-			if !has(left.Chains, b, f) {
-				continue
-			}
-			u := unhooking{backend: b, family: f}
-			saved, err := xtables.Save(ctx, b, f)
-			if err != nil {
-				unseen = append(unseen, fmt.Sprintf("%s: %s", u.name(), err))
-			}
-			for _, c := range doctor.Unhook(saved).Drops {
-				drops = append(drops, c+" in "+u.name())
-			}
+	plans, unread := plan(ctx, left)
+	for _, err := range unread {
+		unseen = append(unseen, err.Error())
+	}
+	return dropping(plans), unseen
+}
+
+// dropping are the chains of [Drops].
+func dropping(plans []unhooking) (chains []string) {
+	for _, p := range plans {
+		for _, c := range p.Drops {
+			chains = append(chains, c+" in "+p.name())
 		}
 	}
-	return drops, unseen
+	return chains
 }
 
 func has(chains []doctor.Chain, b xtables.Backend, f xtables.Family) bool {
@@ -117,12 +115,7 @@ func has(chains []doctor.Chain, b xtables.Backend, f xtables.Family) bool {
 
 // closing is why the host would drop what passes now; nil: it would not.
 func closing(plans []unhooking) error {
-	var chains []string
-	for _, p := range plans {
-		for _, c := range p.Drops {
-			chains = append(chains, c+" in "+p.name())
-		}
-	}
+	chains := dropping(plans)
 	if len(chains) == 0 {
 		return nil
 	}

@@ -1,11 +1,9 @@
 package doctor_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,42 +14,6 @@ import (
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
-
-// upstreams starts a process of the name of upstream's agent in a namespace, with variables of its own.
-func upstreams(t *testing.T, ns *netnstest.NS, environ ...string) (stop func()) {
-	t.Helper()
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(sleep)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(t.TempDir(), "calico-node")
-	if err := os.WriteFile(name, program, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cmd, err := ns.Handle().Exec(ctx, "/usr/bin/env", append(environ, name, "300")...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop = func() { cancel(); _ = cmd.Wait() }
-	t.Cleanup(stop)
-	awaitName(t, cmd.Process.Pid)
-	return stop
-}
-
-// awaitName waits until env has become the program.
-func awaitName(t *testing.T, pid int) {
-	t.Helper()
-	for t.Context().Err() == nil {
-		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); strings.TrimSpace(string(name)) == "calico-node" {
-			return
-		}
-	}
-}
 
 // ofCalico is a host on which upstream's agent made all that it can make.
 func ofCalico(t *testing.T) *netnstest.NS {
@@ -129,7 +91,7 @@ func TestAHostOfCalicosIsJudged(t *testing.T) {
 	ns, c, dir := ofCalico(t), newCLI(t), t.TempDir()
 	c.Want(0, resources, "apply", "-f", "-")
 	c.Raw("dreams/x", `{"kind":"Dream"}`)
-	stop := upstreams(t, ns, "FELIX_LOGSEVERITYSCREEN=Debug", "CLUSTER_TYPE=k8s", "ETCD_ENDPOINTS=http://192.0.2.9:2379")
+	_, stop := ns.Called("calico-node", "FELIX_LOGSEVERITYSCREEN=Debug", "CLUSTER_TYPE=k8s", "ETCD_ENDPOINTS=http://192.0.2.9:2379")
 	conf := filepath.Join(dir, "10-calico.conflist")
 	if err := os.WriteFile(conf, []byte(`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -3,15 +3,10 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -47,10 +42,8 @@ func (c *Client) FollowEndpoints(ctx context.Context, namespace, service string,
 }
 
 func (c *Client) followEndpoints(ctx context.Context, namespace, service string, seen func([]EndpointSlice)) error {
-	for _, part := range []string{namespace, service} { // one is a part of the path
-		if reasons := content.IsDNS1123Subdomain(part); len(reasons) > 0 {
-			return fmt.Errorf("%q: %s", part, reasons[0])
-		}
+	if err := inPath(namespace, service); err != nil {
+		return err
 	}
 	request := func() *rest.Request {
 		return c.client.Get().AbsPath("/apis/discovery.k8s.io/v1/namespaces", namespace, "endpointslices").
@@ -68,37 +61,17 @@ func (c *Client) followEndpoints(ctx context.Context, namespace, service string,
 		slicesOf[s.Metadata.Name] = s
 	}
 	seen(ordered(slicesOf))
-	body, err := request().Param("watch", "true").Param("resourceVersion", list.Metadata.ResourceVersion).Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	for dec := json.NewDecoder(body); ; {
-		var event struct {
-			Type   string
-			Object json.RawMessage
-		}
-		if err := dec.Decode(&event); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := takeSlice(slicesOf, event.Type, event.Object); err != nil {
+	return watched(ctx, request().Param("watch", "true").Param("resourceVersion", list.Metadata.ResourceVersion), func(event string, object json.RawMessage) error {
+		if err := takeSlice(slicesOf, event, object); err != nil {
 			return err
 		}
 		seen(ordered(slicesOf))
-	}
+		return nil
+	})
 }
 
 // takeSlice notes what an event says.
 func takeSlice(has map[string]EndpointSlice, event string, object json.RawMessage) error {
-	if event == "ERROR" {
-		var status metav1.Status
-		if err := json.Unmarshal(object, &status); err != nil {
-			return err
-		}
-		return apierrors.FromObject(&status)
-	}
 	var s EndpointSlice
 	if err := json.Unmarshal(object, &s); err != nil {
 		return err
@@ -128,19 +101,4 @@ func (c *Client) HasService(ctx context.Context, namespace, name string) (bool, 
 		return false, fmt.Errorf("service %s/%s: %w", namespace, name, err)
 	}
 	return len(list.Items) > 0, nil
-}
-
-// listed reads an answer that is no watch.
-func listed(ctx context.Context, r *rest.Request, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	answer := r.Do(ctx)
-	if err := answer.Error(); err != nil { // which has the server's reason; that of Raw has none
-		return err
-	}
-	raw, err := answer.Raw()
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, into)
 }

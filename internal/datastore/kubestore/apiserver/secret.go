@@ -3,13 +3,10 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 )
 
 // Secrets are those of one namespace.
@@ -39,55 +36,26 @@ func (s Secrets) Follow(ctx context.Context, name string, seen func(data map[str
 }
 
 func (s Secrets) follow(ctx context.Context, name string, seen func(data map[string][]byte)) error {
-	for _, part := range []string{s.Namespace, name} { // one is a part of the path
-		if reasons := content.IsDNS1123Subdomain(part); len(reasons) > 0 {
-			return fmt.Errorf("%q: %s", part, reasons[0])
-		}
+	if err := inPath(s.Namespace, name); err != nil {
+		return err
 	}
 	only := "metadata.name=" + name
 	version, err := s.list(ctx, only, seen)
 	if err != nil {
 		return err
 	}
-	body, err := s.Client.client.Get().AbsPath(s.path()...).Param("watch", "true").Param("fieldSelector", only).
-		Param("resourceVersion", version).SetHeader("Accept", mediaJSON).Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	for dec := json.NewDecoder(body); ; {
-		var event struct {
-			Type   string
-			Object json.RawMessage
-		}
-		if err := dec.Decode(&event); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := take(event.Type, event.Object, seen); err != nil {
-			return err
-		}
-	}
+	return watched(ctx, s.request(only).Param("watch", "true").Param("resourceVersion", version), func(event string, object json.RawMessage) error {
+		return take(event, object, seen)
+	})
 }
 
 // list passes on what there is now, and returns its version.
 func (s Secrets) list(ctx context.Context, only string, seen func(data map[string][]byte)) (version string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	answer := s.Client.client.Get().AbsPath(s.path()...).Param("fieldSelector", only).SetHeader("Accept", mediaJSON).Do(ctx)
-	if err := answer.Error(); err != nil { // which has the server's reason; that of Raw has none
-		return "", err
-	}
-	raw, err := answer.Raw()
-	if err != nil {
-		return "", err
-	}
 	var list struct {
 		Metadata struct{ ResourceVersion string }
 		Items    []secret
 	}
-	if err := json.Unmarshal(raw, &list); err != nil {
+	if err := listed(ctx, s.request(only), &list); err != nil {
 		return "", err
 	}
 	var data map[string][]byte
@@ -109,19 +77,13 @@ func take(event string, object json.RawMessage, seen func(data map[string][]byte
 		seen(o.given())
 	case "DELETED":
 		seen(nil)
-	case "ERROR":
-		var status metav1.Status
-		if err := json.Unmarshal(object, &status); err != nil {
-			return err
-		}
-		if err := apierrors.FromObject(&status); !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			return err
-		}
 	}
 	return nil
 }
 
-func (s Secrets) path() []string { return []string{"/api/v1/namespaces", s.Namespace, "secrets"} }
+func (s Secrets) request(only string) *rest.Request {
+	return s.Client.client.Get().AbsPath("/api/v1/namespaces", s.Namespace, "secrets").Param("fieldSelector", only).SetHeader("Accept", mediaJSON)
+}
 
 // given is what a secret that is there has; an empty one is there, too.
 func (o secret) given() map[string][]byte {

@@ -114,7 +114,7 @@ type Who struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`       // its name in the datastore
 	Program       string                 `protobuf:"bytes,2,opt,name=program,proto3" json:"program,omitempty"` // agent, bgp, node
 	Version       string                 `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	Moves         bool                   `protobuf:"varint,4,opt,name=moves,proto3" json:"moves,omitempty"` // it asks another relay when it is told to
+	Moves         bool                   `protobuf:"varint,4,opt,name=moves,proto3" json:"moves,omitempty"` // it asks another relay when this one says so
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

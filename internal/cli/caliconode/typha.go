@@ -202,7 +202,7 @@ func typhaGiven(file string, environ []string) (given map[string]string, idle []
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		rest, ok := strings.CutPrefix(strings.ToUpper(name), "TYPHA_")
-		if service := strings.HasPrefix(rest, "SERVICE_") || strings.HasPrefix(rest, "PORT"); ok && !service { // of a Service named typha, which kubelet tells pods of
+		if service := strings.HasPrefix(rest, "SERVICE_") || strings.HasPrefix(rest, "PORT"); ok && !service { // of a Service named typha, which kubelet puts into the environment of pods
 			take("TYPHA_", rest, value)
 		}
 	}

@@ -24,7 +24,7 @@ type Facts struct {
 	Local      []config.Layer
 
 	Agents []Agent  // upstream's, that run here
-	Idle   []string // variables of their environment, besides FELIX_…, that have no effect on Twill
+	Idle   []string // variables of their environment, other than FELIX_…, that have no effect on Twill
 	File   File     // of upstream's settings
 	Pins   []string
 	BPFErr string // why pins could not be looked for
@@ -109,7 +109,7 @@ type note struct {
 	names               []string
 }
 
-// noteID tells notes apart.
+// noteID identifies a note.
 type noteID struct {
 	kind, field, reason string
 	edit                bool
@@ -264,7 +264,7 @@ func (f *Facts) ours() bool { return f.Agent.Err == "" }
 // ready reports whether it guards workloads.
 func (f *Facts) ready() bool { return f.ours() && len(f.Agent.NotReady) == 0 }
 
-// upstreamsIs are the agents that run, for people.
+// upstreamIs are the agents that run, for people.
 func (f *Facts) upstreamIs() string {
 	pids := map[string][]string{}
 	for _, p := range f.Processes {

@@ -16,7 +16,7 @@ func storeAnswers(f *Facts) (out []Finding) {
 	for _, m := range f.Store.Members {
 		switch {
 		case m.Full:
-			out = append(out, blocks("make room, and disarm the alarm (twill etcd space)", "%s is full: nothing can be written, so no address can be assigned", m.Endpoint))
+			out = append(out, blocks("`twill etcd defrag --compact`, then `twill etcd alarm disarm`", "%s is full: nothing can be written, so no address can be assigned", m.Endpoint))
 		case m.Err != "":
 			out = append(out, changes(AtStart, "see to that member first: with fewer members the next fault stops all writes", "%s does not answer: %s", m.Endpoint, m.Err))
 		}

@@ -103,6 +103,9 @@ func (m *Member) start(ctx context.Context, cfg Config, server *etcd.Config) err
 	if err := restrictSockets(server.ListenClientUrls); err != nil {
 		return err
 	}
+	if len(cfg.ListenPeer) > 0 {
+		go m.abreast(cfg.Logger)
+	}
 	if err := m.ready(ctx, cfg); err != nil {
 		return err
 	}

@@ -153,7 +153,7 @@ func (m *Member) Close() {
 		if m.etcd != nil {
 			m.etcd.Close()
 		}
-		m.lock.Close() // frees the lock
+		unlock(m.lock)
 	})
 }
 
@@ -273,6 +273,12 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// unlock frees a directory at once. Closing alone would not, where a program that this process starts just then has the file, too, until it begins.
+func unlock(f *os.File) {
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // what is closed is freed at last anyway
+	f.Close()
 }
 
 // freeSockets refuses sockets that someone answers on: etcd would remove the

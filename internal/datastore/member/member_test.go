@@ -5,7 +5,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,6 +65,36 @@ func TestMemberKeepsDataAcrossRestarts(t *testing.T) {
 			t.Error("closed, but not done")
 		}
 	}
+}
+
+// TestAClosedMemberLeavesItsDirectory also while somebody else has its files: a program that was started has those of its parent until it begins.
+func TestAClosedMemberLeavesItsDirectory(t *testing.T) {
+	cfg := member.Config{Dir: filepath.Join(t.TempDir(), "etcd"), ListenClient: []string{"unix://" + socket(t)}}
+	m := start(t, cfg)
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := 0
+	for _, fd := range fds {
+		if at, err := os.Readlink(fd); err != nil || at != filepath.Join(cfg.Dir, "lock") {
+			continue
+		}
+		n, err := strconv.Atoi(filepath.Base(fd))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err = syscall.Dup(n); err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(n)
+		held++
+	}
+	if held != 1 {
+		t.Fatalf("%d files are the lock of the directory, want one", held)
+	}
+	m.Close()
+	start(t, cfg)
 }
 
 func TestOnlyTheOwnerMayUseWhatAMemberMakes(t *testing.T) {

@@ -24,6 +24,7 @@ var withoutOutput = map[string]string{
 	"agent": "a daemon: it logs", "bgp": "a daemon: it logs", "bfd": "a daemon: it logs", "bird": "a daemon: it logs", "confd": "a daemon: it logs",
 	"kube controllers": "it prints manifests, which are YAML for kubectl apply", "kube-controllers": "a daemon: it logs", "relay": "a daemon: it logs", "dataplane": "a daemon: it logs", "endpoint-plugin": "it prints events, until it is ended", "kube-controllers check": "a probe: its exit code counts",
 	"wireguard": "a daemon: it says nothing", "etcd": "a daemon: it logs", "etcd join": "a daemon: it logs", "etcd proxy": "a daemon: it logs", "node": "a daemon: it logs", "cni": "a runtime calls it, and has a format of its own",
+	"check serve": "a daemon of a pod: it says nothing", "check try": "prints what its caller reads",
 	"docker-plugin": "a daemon: it logs", "openstack-plugin": "a daemon: it logs", "dhcp": "a daemon: it logs",
 	"config params": "prints a page of Markdown", "datastore export": "its format is that of import", "datastore migrate export": "its format is calicoctl's",
 	"etcd certs": "says which files it writes", "cni install": "says which files it writes", "cni uninstall": "says which files it removes",

@@ -28,9 +28,10 @@ func Commands(e *conn.Env) []*cobra.Command {
 	c := &command{e}
 	check := &cobra.Command{
 		Use: "check", Short: "Try what only packets can show", Args: cobra.ArbitraryArgs, RunE: console.SubcommandWanted,
-		Long: "Try from this host what only packets can show. Nothing is changed.",
+		Long: "Try what only packets can show: the ways from this host, or the network of a Kubernetes cluster.",
 	}
-	check.AddCommand(c.pathCmd())
+	check.AddCommand(c.pathCmd(), c.clusterCmd())
+	check.AddCommand(c.probeCmds()...)
 	return []*cobra.Command{check}
 }
 

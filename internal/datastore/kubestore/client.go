@@ -101,6 +101,16 @@ func Client(cfg datastore.Config) (rest.Interface, error) {
 	return nil, fmt.Errorf("kubernetes: %w", err)
 }
 
+// RESTConfig is how to reach the API server that a configuration names, for what goes on over a connection of its own: commands in pods.
+func RESTConfig(cfg datastore.Config) (*rest.Config, error) {
+	c, err := restConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	c.WrapTransport = nil // what asks again is for requests
+	return c, nil
+}
+
 // timeout bounds a request that is no watch.
 func (s *Store) timeout() time.Duration { return cmp.Or(s.cfg.RequestTimeout, 10*time.Second) }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,9 +71,9 @@ type addresses struct {
 var made = []string{"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields", "selfLink"}
 
 // ToUpstream makes such a file of entries, of which none is transient. Nodes, and what refers to them, have the names that their references to Kubernetes say. It is [*RefusedError]
-// if something of it cannot be read, or two nodes would have one name.
+// if something of it cannot be read, or two nodes would have one name. Of two of which one is called so anyway, and nothing names the other, that one is left out.
 func ToUpstream(es []Entry) (Upstream, error) {
-	t := toUpstream{lists: map[string][]any{}}
+	t := toUpstream{lists: map[string][]any{}, stale: map[string]bool{}, taken: map[string]string{}}
 	t.names = t.nodeNames(es)
 	var own addresses
 	for _, e := range es {
@@ -113,6 +114,8 @@ type toUpstream struct {
 	out      Upstream
 	lists    map[string][]any  // by kind
 	names    map[string]string // of nodes, by those in the entries
+	stale    map[string]bool   // nodes whose name in Kubernetes another has by itself, and that nothing else names
+	taken    map[string]string // which entry has a kind, namespace and name in the file
 	problems []string
 }
 
@@ -122,33 +125,61 @@ func (t *toUpstream) leaveOut(e Entry, note string) {
 
 // nodeNames are the nodes' names in Kubernetes, by those that they have.
 func (t *toUpstream) nodeNames(es []Entry) map[string]string {
-	names, had := map[string]string{}, map[string]string{}
+	names, owner, silent := map[string]string{}, map[string]string{}, map[string]bool{}
 	for _, e := range es {
 		ref, is := api.ParseKey(e.Key)
 		if !is || ref.Kind != api.KindNode {
 			continue
 		}
-		name := ""
-		if st, err := api.DecodeStored(api.Update{Key: e.Key, Value: e.Value}); err == nil {
-			for _, o := range st.Resource.(*api.Node).Spec.OrchRefs {
-				if o.Orchestrator == translate.Orchestrator && o.NodeName != "" {
-					name = o.NodeName
-				}
-			}
-		}
-		switch {
-		case name == "":
+		name := inKubernetes(e)
+		if silent[ref.Name] = name == ""; name == "" {
 			name = ref.Name
-			t.out.Nodes = append(t.out.Nodes, fmt.Sprintf("node/%s says no name in Kubernetes (spec.orchRefs): an import there wants a node of this name, and upstream's passes over it", name))
-		case name != ref.Name:
-			t.out.Nodes = append(t.out.Nodes, fmt.Sprintf("node/%s is called %s in the file, as in Kubernetes", ref.Name, name))
 		}
-		if other, is := had[name]; is {
-			t.problems = append(t.problems, fmt.Sprintf("node/%s and node/%s are both called %s in Kubernetes: delete the one that is no more", other, ref.Name, name))
+		if owner[name] == "" || ref.Name == name {
+			owner[name] = ref.Name
 		}
-		names[ref.Name], had[name] = name, ref.Name
+		names[ref.Name] = name
+	}
+	for _, node := range slices.Sorted(maps.Keys(names)) {
+		switch name := names[node]; {
+		case owner[name] == name && name != node && !refersTo(es, node):
+			t.stale[node] = true
+		case owner[name] != node:
+			t.problems = append(t.problems, fmt.Sprintf("node/%s and node/%s are both called %s in Kubernetes: delete the one that is no more", owner[name], node, name))
+		case silent[node]:
+			t.out.Nodes = append(t.out.Nodes, fmt.Sprintf("node/%s says no name in Kubernetes (spec.orchRefs): an import there wants a node of this name, and upstream's passes over it", node))
+		case name != node:
+			t.out.Nodes = append(t.out.Nodes, fmt.Sprintf("node/%s is called %s in the file, as in Kubernetes", node, name))
+		}
 	}
 	return names
+}
+
+// inKubernetes is a node's name there; empty: it says none.
+func inKubernetes(e Entry) (name string) {
+	st, err := api.DecodeStored(api.Update{Key: e.Key, Value: e.Value})
+	if err != nil {
+		return ""
+	}
+	for _, o := range st.Resource.(*api.Node).Spec.OrchRefs {
+		if o.Orchestrator == translate.Orchestrator && o.NodeName != "" {
+			name = o.NodeName
+		}
+	}
+	return name
+}
+
+// refersTo reports whether an entry may name a node, but for the node itself and what configures it: an address, a peer, an endpoint.
+// It errs on the side of yes.
+func refersTo(es []Entry, node string) bool {
+	quoted, _ := json.Marshal(node) // text always encodes
+	return slices.ContainsFunc(es, func(e Entry) bool {
+		ref, is := api.ParseKey(e.Key)
+		if is && (ref.Kind == api.KindNode && ref.Name == node || slices.Contains(perNode, ref.Kind)) {
+			return false
+		}
+		return strings.Contains(e.Key, "/"+node+"/") || strings.HasSuffix(e.Key, "-"+node) || bytes.Contains(e.Value, quoted) || bytes.Contains(e.Value, []byte(":"+node+`"`)) || bytes.Contains(e.Value, []byte("-"+node+`"`))
+	})
 }
 
 // resource puts a resource into the list of its kind.
@@ -160,6 +191,9 @@ func (t *toUpstream) resource(e Entry, ref api.Ref) error {
 	switch why, is := kubernetesHas(ref, doc); {
 	case is:
 		t.leaveOut(e, why)
+		return nil
+	case ref.Kind == api.KindNode && t.stale[ref.Name]:
+		t.leaveOut(e, fmt.Sprintf("Kubernetes calls it %s, as node/%[1]s, and nothing else names it", t.names[ref.Name]))
 		return nil
 	case ref.Kind == api.KindClusterInformation && ref.Name != resources.ClusterInfo.Name:
 		t.leaveOut(e, "only default means anything")
@@ -182,6 +216,11 @@ func (t *toUpstream) resource(e Entry, ref api.Ref) error {
 	}
 	item["apiVersion"], item["kind"] = api.GroupVersion, ref.Kind
 	t.renameIn(ref, item, meta)
+	name := ref.Kind + "/" + ref.Namespace + "/" + fmt.Sprint(meta["name"])
+	if other := t.taken[name]; other != "" && ref.Kind != api.KindNode { // of nodes it is known
+		return fmt.Errorf("and %s have one name in the file: delete the one that is no more", other)
+	}
+	t.taken[name] = nameOf(e.Key)
 	t.lists[ref.Kind] = append(t.lists[ref.Kind], item)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -323,17 +324,69 @@ func TestWhatUpstreamsFormCannotHoldIsRefusedBeforeAnythingIsWritten(t *testing.
 	_, err := migration.ToUpstream([]migration.Entry{
 		{Key: api.HandlePrefix + "x", Value: []byte("not json")},
 		{Key: prefix + "globalnetworksets/broken", Value: []byte("7")},
-		{Key: prefix + "nodes/a", Value: []byte(`{"metadata":{"name":"a"},"spec":{"orchRefs":[{"orchestrator":"k8s","nodeName":"b"}]}}`)},
-		{Key: prefix + "nodes/b", Value: []byte(`{"metadata":{"name":"b"}}`)},
+		{Key: prefix + "nodes/a", Value: []byte(`{"metadata":{"name":"a"},"spec":{"orchRefs":[{"orchestrator":"k8s","nodeName":"c"}]}}`)},
+		{Key: prefix + "nodes/b", Value: []byte(`{"metadata":{"name":"b"},"spec":{"orchRefs":[{"orchestrator":"k8s","nodeName":"c"}]}}`)},
 	})
 	var refused *migration.RefusedError
 	if !errors.As(err, &refused) || len(refused.Problems) != 4 {
 		t.Fatalf("got %v", err)
 	}
-	for _, want := range []string{"/calico/ipam/v2/handle/x cannot be read", "globalnetworkset/broken cannot be read", "node/a and node/b are both called b in Kubernetes", "there is no clusterinformation/default: lock the datastore first"} {
+	for _, want := range []string{"/calico/ipam/v2/handle/x cannot be read", "globalnetworkset/broken cannot be read", "node/a and node/b are both called c in Kubernetes", "there is no clusterinformation/default: lock the datastore first"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("it does not say %q: %v", want, err)
 		}
+	}
+}
+
+// TestANodeThatIsAnothersIsLeftOut: of two nodes that Kubernetes calls by one name, one has it anyway. The other is left out if nothing but
+// its own settings names it, which are then those of the first; else it is refused, for whose addresses would those be?
+func TestANodeThatIsAnothersIsLeftOut(t *testing.T) {
+	const of4 = `{"metadata":{"name":"node4"},"spec":{"orchRefs":[{"orchestrator":"k8s","nodeName":"node4"}]}}`
+	for _, tt := range []struct {
+		name, key, value string // of one more entry
+		want             string // of the error; empty: none
+	}{
+		{"nothing names it", "ippools/p", `{"metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16"}}`, ""},
+		{"its settings", "bgpconfigurations/node.node5", `{"metadata":{"name":"node.node5"},"spec":{"logSeverityScreen":"Debug"}}`, ""},
+		{"a peer of it", "bgppeers/p", `{"metadata":{"name":"p"},"spec":{"node":"node5","peerIP":"192.0.2.1"}}`, "node/node4 and node/node5 are both called node4 in Kubernetes"},
+		{"its block", "../../../ipam/v2/host/node5/ipv4/block/10.0.0.0-26", `{"state":"confirmed"}`, "are both called node4"},
+		{"an address of it", "../../../ipam/v2/assignment/ipv4/block/10.0.0.0-26", `{"cidr":"10.0.0.0/26","affinity":"host:node5"}`, "are both called node4"},
+		{"the address of its tunnel", "../../../ipam/v2/handle/vxlan-tunnel-addr-node5", `{"handleID":"vxlan-tunnel-addr-node5"}`, "are both called node4"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u, err := migration.ToUpstream([]migration.Entry{
+				{Key: prefix + "clusterinformations/default", Value: []byte(`{"metadata":{"name":"default"},"spec":{"datastoreReady":false}}`)},
+				{Key: prefix + "nodes/node4", Value: []byte(of4)},
+				{Key: prefix + "nodes/node5", Value: []byte(strings.Replace(of4, `"name":"node4"`, `"name":"node5"`, 1))},
+				{Key: path.Clean(prefix + tt.key), Value: []byte(tt.value)},
+			})
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("got %v, want an error with %q", err, tt.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := string(bytes.Join(u.Lists, nil))
+			if strings.Contains(file, `"name":"node5"`) || strings.Contains(file, "node.node5") || strings.Count(file, `"name":"node4"`) != 1 || len(u.LeftOut) != 1 || !strings.Contains(u.LeftOut[0].Note, "node/node4") {
+				t.Errorf("got %s\nleft out: %+v", file, u.LeftOut)
+			}
+			if is := strings.Contains(file, "node.node4"); is != strings.HasPrefix(tt.key, "bgpconf") {
+				t.Errorf("settings of node4 are there: %v\n%s", is, file)
+			}
+		})
+	}
+	_, err := migration.ToUpstream([]migration.Entry{
+		{Key: prefix + "clusterinformations/default", Value: []byte(`{"metadata":{"name":"default"}}`)},
+		{Key: prefix + "nodes/node4", Value: []byte(of4)},
+		{Key: prefix + "nodes/node5", Value: []byte(strings.Replace(of4, `"name":"node4"`, `"name":"node5"`, 1))},
+		{Key: prefix + "felixconfigurations/node.node4", Value: []byte(`{"metadata":{"name":"node.node4"}}`)},
+		{Key: prefix + "felixconfigurations/node.node5", Value: []byte(`{"metadata":{"name":"node.node5"}}`)},
+	})
+	if want := "felixconfiguration/node.node5 and felixconfiguration/node.node4 have one name in the file"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("settings of both: %v, want %q", err, want)
 	}
 }
 

@@ -38,11 +38,7 @@ func sources(logs []string) []source {
 		{name: "twill/metrics.txt", ask: "/metrics"},
 	}
 	for _, k := range kinds {
-		args := []string{twill, "get", k, "-o", "yaml"}
-		if namespaced[k] {
-			args = append(args, "-A")
-		}
-		all = append(all, source{name: "resources/" + k + ".yaml", args: args, needs: "resources/nodes.yaml"})
+		all = append(all, resourceSource(k))
 	}
 	all = append(all, system...)
 	for _, l := range logs {

@@ -6,12 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/calicoctl/wording"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
@@ -66,7 +65,7 @@ func (c *command) version(ctx context.Context) error {
 		return fmt.Errorf("Invalid poll duration specified: %s", c.args.text("poll"))
 	}
 	fmt.Fprintln(c.Out, "Client Version:   ", conn.Version)
-	fmt.Fprintln(c.Out, "Git commit:       ", revision())
+	fmt.Fprintln(c.Out, "Git commit:       ", wording.Revision())
 	if c.args.has("client") {
 		return nil
 	}
@@ -80,7 +79,7 @@ func (c *command) version(ctx context.Context) error {
 				fmt.Fprintf(c.Err, "Unable to retrieve Cluster Version or Type: %v\n", err)
 				last = [2]string{}
 			default:
-				last = c.sayVersion(info, last)
+				last = wording.Version(c.Out, info, last)
 			}
 			if poll == 0 {
 				return nil
@@ -92,33 +91,6 @@ func (c *command) version(ctx context.Context) error {
 			}
 		}
 	})
-}
-
-// sayVersion prints what is other than it was.
-func (c *command) sayVersion(info *api.ClusterInformation, last [2]string) (now [2]string) {
-	titles := [2]string{"Cluster Version:  ", "Cluster Type:     "}
-	for i, v := range [2]string{info.Spec.CalicoVersion, info.Spec.ClusterType} {
-		if v == "" {
-			v = "unknown"
-		}
-		if now[i] = v; v != last[i] {
-			fmt.Fprintln(c.Out, titles[i], v)
-		}
-	}
-	return now
-}
-
-// revision is that of the sources, if the build notes it.
-func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
-			}
-		}
-	}
-	return "unknown"
 }
 
 // quietly runs a command of twill's, and returns what it wrote to standard output.
@@ -186,21 +158,19 @@ func (c *command) importAll(ctx context.Context) error {
 	return c.own(ctx, "datastore", "import", "-f", c.args.text(optFile.name))
 }
 
-func (c *command) clusterDiags(context.Context) error {
-	return errors.New("cluster diags: Twill collects no archive of a cluster; twill node diags collects one on each node, which has the resources of the cluster, too")
-}
-
-// convert prints Kubernetes' policies as resources.
-func (c *command) convert(ctx context.Context) error {
-	format := c.args.text("output")
-	if format != "yaml" && format != "json" {
-		return fmt.Errorf("unrecognized output format '%s'", format)
-	}
-	path := c.args.text(optFile.name)
-	if path != "-" {
-		if _, err := os.Stat(path); err != nil {
-			return fmt.Errorf("Failed to execute command: %w", err)
+// clusterDiags collects what is needed to find a fault of a cluster, in this directory.
+func (c *command) clusterDiags(ctx context.Context) error {
+	file := "calico-diagnostics-" + time.Now().UTC().Format("20060102_150405") + ".tar.gz"
+	args := []string{"node", "diags", "--cluster", "--file=" + file}
+	for _, flag := range []string{"since", "max-logs", "focus-nodes"} {
+		if v := c.args.text(flag); v != "" {
+			args = append(args, "--"+flag+"="+v)
 		}
 	}
-	return c.own(ctx, "translate", "-f", path, "-o", format)
+	fmt.Fprintln(c.Out, "==== Begin collecting diagnostics. ====")
+	if _, err := c.quietly(ctx, args...); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, "\n==== Producing a diagnostics bundle. ====\nDiagnostic bundle created at ./%s\n", file)
+	return nil
 }

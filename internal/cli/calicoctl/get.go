@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/calicoctl/wording"
 	"github.com/twillnet/twill/internal/cli/show"
@@ -187,25 +185,7 @@ func (c *command) printDocuments(answers []answer, format string) error {
 		}
 		docs = append(docs, wording.Object(head, []string{"kind", "apiVersion", "metadata", "items"}))
 	}
-	whole, err := json.Marshal(docs)
-	if len(docs) == 1 {
-		whole = docs[0]
-	}
-	if err != nil {
-		return err
-	}
-	if format == "json" {
-		var indented []byte
-		if indented, err = indent(whole); err == nil {
-			_, err = fmt.Fprintf(c.Out, "%s\n", indented)
-		}
-		return err
-	}
-	text, err := yaml.JSONToYAML(whole)
-	if err == nil {
-		_, err = c.Out.Write(text)
-	}
-	return err
+	return wording.WriteAll(c.Out, docs, format)
 }
 
 // withRevision gives what is built in the revision that calicoctl prints of it.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/twillnet/twill/internal/cli/calicoctl/flags"
 )
 
 // option is a flag of calicoctl's.
@@ -15,6 +17,7 @@ type option struct {
 	value       string // what help calls its value; empty: it has none
 	def         string
 	help        string
+	many        bool // it may be given more than once
 }
 
 var (
@@ -59,17 +62,24 @@ func verbs() []verb {
 		}, ofAll), byFile: true, least: 1, most: -1, checked: true, run: (*command).get},
 		{name: "label", usages: []string{"<KIND> <NAME> <key>=<value> [--overwrite]", "<KIND> <NAME> <key> --remove"}, about: "Set or remove a label of a resource.", options: join([]option{{name: "overwrite", help: "change a label that has another value"}, {name: "remove", help: "remove it"}, optNamespace}, ofAll), least: 3, most: 3, checked: true, run: (*command).label},
 		{name: "validate", usages: []string{"--filename=<FILENAME>"}, about: "Check files without a datastore.", options: join([]option{optFile, optRecursive, optSkipEmpty}, ofAll), byFile: true, run: (*command).validate},
-		{name: "convert", usages: []string{"--filename=<FILENAME>"}, about: "Print Kubernetes' network policies as resources of version 3.", options: join([]option{optFile, {name: "output", short: "o", value: "OUTPUT", def: "yaml", help: "yaml or json"}, {name: "ignore-validation", help: "accepted, and changes nothing"}}, ofAll), byFile: true, run: (*command).convert},
+		{name: "optimize", usages: []string{"--filename=<FILENAME>"}, about: "Check files without a datastore, and print them; no policy is split.", options: join([]option{optFile, optRecursive, optSkipEmpty}, ofAll), byFile: true, run: (*command).optimize},
+		{name: "convert", usages: []string{"--filename=<FILENAME>"}, about: "Print resources of version 1, and Kubernetes' network policies, as resources of version 3.", options: join([]option{optFile, {name: "output", short: "o", value: "OUTPUT", def: "yaml", help: "yaml or json"}, {name: "ignore-validation", help: "also what is not valid"}}, ofAll), byFile: true, run: (*command).convert},
 		{name: "ipam check", about: "Find addresses that are in use twice, or by nobody.", options: join([]option{{name: "show-all-ips", help: "print all addresses"}, {name: "show-problem-ips", help: "print what is wrong with which address"}, {name: "output", short: "o", value: "FILE", help: "write a report to a file"}, optKubeconfig}, ofAll), checked: true, run: (*command).ipamCheck},
 		{name: "ipam show", about: "Show how full pools are.", options: join([]option{{name: "ip", value: "IP", help: "who has this address"}, {name: "show-blocks", help: "blocks too"}, {name: "show-borrowed", help: "addresses of others' blocks"}, {name: "show-configuration", help: "the settings"}}, ofAll), checked: true, run: (*command).ipamShow},
-		{name: "ipam release", about: "Release an address, or those of reports.", options: join([]option{{name: "ip", value: "IP", help: "the address"}, {name: "from-report", value: "REPORT", help: "a report of ipam check"}, {name: "force", help: "although the report is old"}}, ofAll), checked: true, run: (*command).ipamRelease},
+		{name: "ipam release", about: "Release an address, or those of reports.", options: join([]option{{name: "ip", value: "IP", help: "the address"}, {name: "from-report", value: "REPORT", many: true, help: "a report of ipam check; of several, what all name is released"}, {name: "force", help: "although the report is old"}}, ofAll), checked: true, run: (*command).ipamRelease},
 		{name: "ipam configure", about: "Change the settings of addresses.", options: join([]option{{name: "strictaffinity", value: "true/false", help: "nodes do not borrow"}, {name: "max-blocks-per-host", value: "N", help: "of a family"}, {name: "ip-cooldown-seconds", value: "N", help: "for which a released address is not given out"}, {name: "kubevirt-ip-persistence", value: "Enabled/Disabled", help: "of virtual machines"}}, ofAll), checked: true, run: (*command).ipamConfigure},
 		{name: "ipam split", usages: []string{"<NUMBER> --cidr=<CIDR>", "<NUMBER> --name=<POOL_NAME>", "<CIDR> <NUMBER>"}, about: "Split a pool into smaller ones; the datastore must be locked.", options: join([]option{{name: "cidr", value: "CIDR", help: "of the pool"}, {name: "name", value: "POOL_NAME", help: "of the pool"}}, ofAll), least: 1, most: 2, checked: true, run: (*command).ipamSplit},
 		{name: "node status", about: "Show whether the agent runs, and its BGP sessions.", options: ofAll, run: (*command).nodeStatus},
 		{name: "node checksystem", about: "Check that the kernel can do what is needed.", options: join([]option{{name: "kernel-config", short: "f", value: "kernel-config", help: "accepted: the kernel itself is asked"}}, ofAll), run: (*command).nodeCheck},
 		{name: "node diags", about: "Collect what is needed to find a fault.", options: join([]option{{name: "log-dir", value: "LOG_DIR", help: "where logs are"}}, ofAll), run: (*command).nodeDiags},
 		{name: "node run", about: "Run a node.", options: ofAll, most: -1, run: (*command).nodeRun},
-		{name: "cluster diags", about: "Collect what is needed to find a fault of a cluster.", options: ofAll, most: -1, run: (*command).clusterDiags},
+		{name: "cluster diags", about: "Collect what is needed to find a fault of a cluster.", options: join([]option{
+			{name: "since", value: "SINCE", help: "only what was logged since then: 90s, 10m, 5h"},
+			{name: "max-logs", value: "MAXLOGS", def: "5", help: "pods of each DaemonSet, Deployment and StatefulSet"},
+			{name: "focus-nodes", value: "NODES", help: "nodes whose pods are taken first, with commas between them"},
+			{name: "max-parallelism", value: "MAXPARALLELISM", def: "10", help: "accepted, and changes nothing: one is collected after the other"},
+			{name: "skip-temp-dir-cleanup", help: "accepted, and changes nothing: there is no such directory"},
+		}, ofAll), run: (*command).clusterDiags},
 		{name: "datastore migrate lock", about: "Freeze the cluster.", options: ofAll, run: (*command).lock},
 		{name: "datastore migrate unlock", about: "Go on.", options: ofAll, run: (*command).unlock},
 		{name: "datastore migrate export", about: "Write the whole datastore to standard output; it must be locked.", options: ofAll, checked: true, run: (*command).export},
@@ -163,7 +173,7 @@ func (v verb) flags() *pflag.FlagSet {
 			f.BoolP(o.name, o.short, false, o.help)
 			continue
 		}
-		f.StringP(o.name, o.short, o.def, "<"+o.value+"> "+o.help)
+		f.VarP(&flags.Value{Text: o.def, Many: o.many}, o.name, o.short, "<"+o.value+"> "+o.help)
 	}
 	return f
 }
@@ -182,8 +192,8 @@ func (v verb) parse(args []string, words int) (p parsed, err error) {
 			}
 		}
 	}
-	if v.name == "node run" || v.name == "cluster diags" {
-		p.flags.ParseErrorsAllowlist.UnknownFlags = true // they answer with what to do instead
+	if v.name == "node run" {
+		p.flags.ParseErrorsAllowlist.UnknownFlags = true // it answers with what to do instead
 	}
 	if err := p.flags.Parse(rest); err != nil {
 		return p, bad

@@ -127,6 +127,5 @@ func TestDocumentsAndTemplates(t *testing.T) {
 		step{args: "get ippool -o name", want: "ippool/pool-a\nippool/pool-b"},
 		step{args: "validate -f {}", text: list(np, gnp), want: "Successfully validated 2 resource(s)"},
 		step{args: "validate -f {}", text: badPeer("a"), fails: true, has: []string{"BGPPeer(a): error with field PeerIP = 'badpeerIP'"}},
-		step{args: "convert -f {}", text: "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a, namespace: b}, spec: {podSelector: {}}}", has: []string{"apiVersion: projectcalico.org/v3", "knp.default.a"}},
 	)
 }

@@ -1,9 +1,7 @@
 package calicoctl
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -349,25 +347,9 @@ func labels(key string, value any) map[string]any {
 }
 
 func (c *command) validate(context.Context) error {
-	items, err := c.items()
-	if err != nil {
-		return fmt.Errorf("Failed to execute command: %w", err)
-	}
-	var wrong []error
-	for _, i := range items {
-		if i.kind.Namespaced && i.ref.Namespace == "" && i.res != nil {
-			i.res.Meta().Namespace = "default"
-		}
-		if err := i.valid(c.warn(&i)); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", id(i.ref), err))
-		}
-	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("Failed to validate resources: %v", wrong)
-	}
-	if len(items) == 0 {
-		fmt.Fprintln(c.Out, "No resources specified")
-		return nil
+	items, _, err := c.checked("validate")
+	if err != nil || len(items) == 0 {
+		return err
 	}
 	if of := single(items); of != "" {
 		fmt.Fprintf(c.Out, "Successfully validated %d '%s' resource(s)\n", len(items), of)
@@ -375,11 +357,4 @@ func (c *command) validate(context.Context) error {
 	}
 	fmt.Fprintf(c.Out, "Successfully validated %d resource(s)\n", len(items))
 	return nil
-}
-
-// indent writes JSON for people.
-func indent(doc []byte) ([]byte, error) {
-	var b bytes.Buffer
-	err := json.Indent(&b, doc, "", "  ")
-	return b.Bytes(), err
 }

@@ -41,6 +41,12 @@ func fieldWords(e *api.FieldError, raw []byte) string {
 	if m := icmpPart.FindStringSubmatch(e.Reason); m != nil && strings.HasSuffix(strings.ToLower(e.Path), "icmp") {
 		name, value = goName(m[1]), m[2]
 	}
+	if key, ok := strings.CutPrefix(e.Path, "metadata.labels"); ok {
+		name, value, reason = "Labels", labelKey(key), labelWords(labelKey(key), reason)
+	}
+	if over := len(value) - mostOfName; e.Path == "metadata.name" && over > 0 {
+		reason = fmt.Sprintf("name is too long by %d bytes", over)
+	}
 	if e.Kind == api.KindIPPool && e.Path == "spec.cidr" {
 		name, value = "IPPool.Spec.CIDR", masked(value)
 		if strings.Contains(e.Reason, "block") {
@@ -52,6 +58,32 @@ func fieldWords(e *api.FieldError, raw []byte) string {
 	}
 	return fmt.Sprintf("%s = '%s' (%s)", name, value, reason)
 }
+
+// mostOfName is how long the name of a resource may be.
+const mostOfName = 253
+
+// labelKey is the name of a label in the last step of a path: .name, or ["name"] if it has other letters.
+func labelKey(step string) string {
+	step = strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(step, "["), "]"), ".")
+	if key, err := strconv.Unquote(step); err == nil {
+		return key
+	}
+	return step
+}
+
+// labelWords are Kubernetes' of a label's name that is none; reason: it is one, and something else is wrong.
+func labelWords(key, reason string) string {
+	part := key[strings.LastIndex(key, "/")+1:]
+	switch {
+	case strings.Count(key, "/") > 1, !qualified.MatchString(part):
+		return "a qualified name must consist of alphanumeric characters, '-', '_' or '.', begin and end with one of letters and digits, and may have a DNS name and a '/' before it"
+	case len(part) > 63:
+		return "name part must be no more than 63 characters"
+	}
+	return reason
+}
+
+var qualified = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 
 var (
 	portPath  = regexp.MustCompile(`(?i)ports\[\d+\]$`)

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/twillnet/twill/api"
 )
 
@@ -200,7 +202,7 @@ func Template(w io.Writer, text string, found []any, asNumber string) error {
 }
 
 // Document is a resource's document as calicoctl prints it: creationTimestamp is there though it be null, as are source and
-// destination of each rule.
+// destination of each rule, and a node's status.
 func Document(doc []byte, export bool) (json.RawMessage, error) {
 	members, order, err := object(doc)
 	if err != nil {
@@ -210,6 +212,7 @@ func Document(doc []byte, export bool) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	delete(meta, "generation") // Kubernetes counts changes; calicoctl does not print that, from whichever datastore
 	if export {
 		for _, name := range []string{"namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"} {
 			delete(meta, name)
@@ -230,7 +233,39 @@ func Document(doc []byte, export bool) (json.RawMessage, error) {
 		}
 		members["spec"] = Object(spec, specOrder)
 	}
-	return Object(members, append([]string{"kind", "apiVersion", "metadata", "spec"}, order...)), nil
+	if _, ok := members["status"]; !ok && string(members["kind"]) == `"`+api.KindNode+`"` {
+		members["status"] = json.RawMessage("{}")
+	}
+	return Object(members, slices.Concat([]string{"kind", "apiVersion", "metadata", "spec"}, order, []string{"status"})), nil
+}
+
+// WriteAll writes one document as it is, and several as a sequence.
+func WriteAll(w io.Writer, docs []json.RawMessage, format string) error {
+	if len(docs) == 1 {
+		return Write(w, docs[0], format)
+	}
+	whole, err := json.Marshal(docs)
+	if err != nil {
+		return err
+	}
+	return Write(w, whole, format)
+}
+
+// Write writes a document as YAML or as indented JSON.
+func Write(w io.Writer, doc []byte, format string) error {
+	if format == "json" {
+		var b bytes.Buffer
+		if err := json.Indent(&b, doc, "", "  "); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "%s\n", b.Bytes())
+		return err
+	}
+	text, err := yaml.JSONToYAML(doc)
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
 }
 
 var durationName = regexp.MustCompile(`(Interval|Timeout|TTL|Delay)$`)

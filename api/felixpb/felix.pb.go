@@ -1,4 +1,5 @@
-// What an agent and a driver that it has started write to each other by file descriptors 3 and 4 (docs/felixbackend.md). Made into Go by: make pb
+// What an agent and a driver that it has started write to each other by file descriptors 3 and 4 (docs/felixbackend.md), and what an agent writes to a
+// workload's proxy (docs/policy-sync.md). Made into Go by: make pb
 //
 // Numbers and types are those of upstream's published protocol, felix/proto/felixbackend.proto of projectcalico/calico, as it is since policies are
 // named by kind, namespace and name (2026). Messages and fields that this project neither writes nor reads are left out: whoever reads passes over
@@ -15,11 +16,12 @@
 package felixpb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -238,7 +240,123 @@ func (x IPSetUpdate_IPSetType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use IPSetUpdate_IPSetType.Descriptor instead.
 func (IPSetUpdate_IPSetType) EnumDescriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{4, 0}
+	return file_felix_proto_rawDescGZIP(), []int{7, 0}
+}
+
+type SyncRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SyncRequest) Reset() {
+	*x = SyncRequest{}
+	mi := &file_felix_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SyncRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SyncRequest) ProtoMessage() {}
+
+func (x *SyncRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
+func (*SyncRequest) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{0}
+}
+
+type DataplaneStats struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DataplaneStats) Reset() {
+	*x = DataplaneStats{}
+	mi := &file_felix_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DataplaneStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DataplaneStats) ProtoMessage() {}
+
+func (x *DataplaneStats) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DataplaneStats.ProtoReflect.Descriptor instead.
+func (*DataplaneStats) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{1}
+}
+
+type ReportResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Successful    bool                   `protobuf:"varint,1,opt,name=successful,proto3" json:"successful,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResult) Reset() {
+	*x = ReportResult{}
+	mi := &file_felix_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResult) ProtoMessage() {}
+
+func (x *ReportResult) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResult.ProtoReflect.Descriptor instead.
+func (*ReportResult) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ReportResult) GetSuccessful() bool {
+	if x != nil {
+		return x.Successful
+	}
+	return false
 }
 
 // ToDataplane is one message of the agent.
@@ -264,6 +382,10 @@ type ToDataplane struct {
 	//	*ToDataplane_IpamPoolUpdate
 	//	*ToDataplane_IpamPoolRemove
 	//	*ToDataplane_HostMetadataRemove
+	//	*ToDataplane_ServiceAccountUpdate
+	//	*ToDataplane_ServiceAccountRemove
+	//	*ToDataplane_NamespaceUpdate
+	//	*ToDataplane_NamespaceRemove
 	//	*ToDataplane_RouteUpdate
 	//	*ToDataplane_RouteRemove
 	//	*ToDataplane_VtepUpdate
@@ -281,7 +403,7 @@ type ToDataplane struct {
 
 func (x *ToDataplane) Reset() {
 	*x = ToDataplane{}
-	mi := &file_felix_proto_msgTypes[0]
+	mi := &file_felix_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -293,7 +415,7 @@ func (x *ToDataplane) String() string {
 func (*ToDataplane) ProtoMessage() {}
 
 func (x *ToDataplane) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[0]
+	mi := &file_felix_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -306,7 +428,7 @@ func (x *ToDataplane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToDataplane.ProtoReflect.Descriptor instead.
 func (*ToDataplane) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{0}
+	return file_felix_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ToDataplane) GetSequenceNumber() uint64 {
@@ -476,6 +598,42 @@ func (x *ToDataplane) GetHostMetadataRemove() *HostMetadataRemove {
 	return nil
 }
 
+func (x *ToDataplane) GetServiceAccountUpdate() *ServiceAccountUpdate {
+	if x != nil {
+		if x, ok := x.Payload.(*ToDataplane_ServiceAccountUpdate); ok {
+			return x.ServiceAccountUpdate
+		}
+	}
+	return nil
+}
+
+func (x *ToDataplane) GetServiceAccountRemove() *ServiceAccountRemove {
+	if x != nil {
+		if x, ok := x.Payload.(*ToDataplane_ServiceAccountRemove); ok {
+			return x.ServiceAccountRemove
+		}
+	}
+	return nil
+}
+
+func (x *ToDataplane) GetNamespaceUpdate() *NamespaceUpdate {
+	if x != nil {
+		if x, ok := x.Payload.(*ToDataplane_NamespaceUpdate); ok {
+			return x.NamespaceUpdate
+		}
+	}
+	return nil
+}
+
+func (x *ToDataplane) GetNamespaceRemove() *NamespaceRemove {
+	if x != nil {
+		if x, ok := x.Payload.(*ToDataplane_NamespaceRemove); ok {
+			return x.NamespaceRemove
+		}
+	}
+	return nil
+}
+
 func (x *ToDataplane) GetRouteUpdate() *RouteUpdate {
 	if x != nil {
 		if x, ok := x.Payload.(*ToDataplane_RouteUpdate); ok {
@@ -638,6 +796,22 @@ type ToDataplane_HostMetadataRemove struct {
 	HostMetadataRemove *HostMetadataRemove `protobuf:"bytes,18,opt,name=host_metadata_remove,json=hostMetadataRemove,proto3,oneof"`
 }
 
+type ToDataplane_ServiceAccountUpdate struct {
+	ServiceAccountUpdate *ServiceAccountUpdate `protobuf:"bytes,19,opt,name=service_account_update,json=serviceAccountUpdate,proto3,oneof"`
+}
+
+type ToDataplane_ServiceAccountRemove struct {
+	ServiceAccountRemove *ServiceAccountRemove `protobuf:"bytes,20,opt,name=service_account_remove,json=serviceAccountRemove,proto3,oneof"`
+}
+
+type ToDataplane_NamespaceUpdate struct {
+	NamespaceUpdate *NamespaceUpdate `protobuf:"bytes,21,opt,name=namespace_update,json=namespaceUpdate,proto3,oneof"`
+}
+
+type ToDataplane_NamespaceRemove struct {
+	NamespaceRemove *NamespaceRemove `protobuf:"bytes,22,opt,name=namespace_remove,json=namespaceRemove,proto3,oneof"`
+}
+
 type ToDataplane_RouteUpdate struct {
 	RouteUpdate *RouteUpdate `protobuf:"bytes,23,opt,name=route_update,json=routeUpdate,proto3,oneof"`
 }
@@ -712,6 +886,14 @@ func (*ToDataplane_IpamPoolRemove) isToDataplane_Payload() {}
 
 func (*ToDataplane_HostMetadataRemove) isToDataplane_Payload() {}
 
+func (*ToDataplane_ServiceAccountUpdate) isToDataplane_Payload() {}
+
+func (*ToDataplane_ServiceAccountRemove) isToDataplane_Payload() {}
+
+func (*ToDataplane_NamespaceUpdate) isToDataplane_Payload() {}
+
+func (*ToDataplane_NamespaceRemove) isToDataplane_Payload() {}
+
 func (*ToDataplane_RouteUpdate) isToDataplane_Payload() {}
 
 func (*ToDataplane_RouteRemove) isToDataplane_Payload() {}
@@ -752,7 +934,7 @@ type FromDataplane struct {
 
 func (x *FromDataplane) Reset() {
 	*x = FromDataplane{}
-	mi := &file_felix_proto_msgTypes[1]
+	mi := &file_felix_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +946,7 @@ func (x *FromDataplane) String() string {
 func (*FromDataplane) ProtoMessage() {}
 
 func (x *FromDataplane) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[1]
+	mi := &file_felix_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +959,7 @@ func (x *FromDataplane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromDataplane.ProtoReflect.Descriptor instead.
 func (*FromDataplane) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{1}
+	return file_felix_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FromDataplane) GetSequenceNumber() uint64 {
@@ -913,7 +1095,7 @@ type ConfigUpdate struct {
 
 func (x *ConfigUpdate) Reset() {
 	*x = ConfigUpdate{}
-	mi := &file_felix_proto_msgTypes[2]
+	mi := &file_felix_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1107,7 @@ func (x *ConfigUpdate) String() string {
 func (*ConfigUpdate) ProtoMessage() {}
 
 func (x *ConfigUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[2]
+	mi := &file_felix_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1120,7 @@ func (x *ConfigUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigUpdate.ProtoReflect.Descriptor instead.
 func (*ConfigUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{2}
+	return file_felix_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ConfigUpdate) GetConfig() map[string]string {
@@ -957,7 +1139,7 @@ type InSync struct {
 
 func (x *InSync) Reset() {
 	*x = InSync{}
-	mi := &file_felix_proto_msgTypes[3]
+	mi := &file_felix_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1151,7 @@ func (x *InSync) String() string {
 func (*InSync) ProtoMessage() {}
 
 func (x *InSync) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[3]
+	mi := &file_felix_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1164,7 @@ func (x *InSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InSync.ProtoReflect.Descriptor instead.
 func (*InSync) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{3}
+	return file_felix_proto_rawDescGZIP(), []int{6}
 }
 
 // IPSetUpdate is a set with all its members.
@@ -997,7 +1179,7 @@ type IPSetUpdate struct {
 
 func (x *IPSetUpdate) Reset() {
 	*x = IPSetUpdate{}
-	mi := &file_felix_proto_msgTypes[4]
+	mi := &file_felix_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1191,7 @@ func (x *IPSetUpdate) String() string {
 func (*IPSetUpdate) ProtoMessage() {}
 
 func (x *IPSetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[4]
+	mi := &file_felix_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1204,7 @@ func (x *IPSetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPSetUpdate.ProtoReflect.Descriptor instead.
 func (*IPSetUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{4}
+	return file_felix_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IPSetUpdate) GetId() string {
@@ -1057,7 +1239,7 @@ type IPSetDeltaUpdate struct {
 
 func (x *IPSetDeltaUpdate) Reset() {
 	*x = IPSetDeltaUpdate{}
-	mi := &file_felix_proto_msgTypes[5]
+	mi := &file_felix_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1251,7 @@ func (x *IPSetDeltaUpdate) String() string {
 func (*IPSetDeltaUpdate) ProtoMessage() {}
 
 func (x *IPSetDeltaUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[5]
+	mi := &file_felix_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1264,7 @@ func (x *IPSetDeltaUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPSetDeltaUpdate.ProtoReflect.Descriptor instead.
 func (*IPSetDeltaUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{5}
+	return file_felix_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *IPSetDeltaUpdate) GetId() string {
@@ -1115,7 +1297,7 @@ type IPSetRemove struct {
 
 func (x *IPSetRemove) Reset() {
 	*x = IPSetRemove{}
-	mi := &file_felix_proto_msgTypes[6]
+	mi := &file_felix_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1309,7 @@ func (x *IPSetRemove) String() string {
 func (*IPSetRemove) ProtoMessage() {}
 
 func (x *IPSetRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[6]
+	mi := &file_felix_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1322,7 @@ func (x *IPSetRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPSetRemove.ProtoReflect.Descriptor instead.
 func (*IPSetRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{6}
+	return file_felix_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IPSetRemove) GetId() string {
@@ -1160,7 +1342,7 @@ type ActiveProfileUpdate struct {
 
 func (x *ActiveProfileUpdate) Reset() {
 	*x = ActiveProfileUpdate{}
-	mi := &file_felix_proto_msgTypes[7]
+	mi := &file_felix_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1354,7 @@ func (x *ActiveProfileUpdate) String() string {
 func (*ActiveProfileUpdate) ProtoMessage() {}
 
 func (x *ActiveProfileUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[7]
+	mi := &file_felix_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1367,7 @@ func (x *ActiveProfileUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActiveProfileUpdate.ProtoReflect.Descriptor instead.
 func (*ActiveProfileUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{7}
+	return file_felix_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ActiveProfileUpdate) GetId() *ProfileID {
@@ -1211,7 +1393,7 @@ type ActiveProfileRemove struct {
 
 func (x *ActiveProfileRemove) Reset() {
 	*x = ActiveProfileRemove{}
-	mi := &file_felix_proto_msgTypes[8]
+	mi := &file_felix_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1405,7 @@ func (x *ActiveProfileRemove) String() string {
 func (*ActiveProfileRemove) ProtoMessage() {}
 
 func (x *ActiveProfileRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[8]
+	mi := &file_felix_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1418,7 @@ func (x *ActiveProfileRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActiveProfileRemove.ProtoReflect.Descriptor instead.
 func (*ActiveProfileRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{8}
+	return file_felix_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ActiveProfileRemove) GetId() *ProfileID {
@@ -1255,7 +1437,7 @@ type ProfileID struct {
 
 func (x *ProfileID) Reset() {
 	*x = ProfileID{}
-	mi := &file_felix_proto_msgTypes[9]
+	mi := &file_felix_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1449,7 @@ func (x *ProfileID) String() string {
 func (*ProfileID) ProtoMessage() {}
 
 func (x *ProfileID) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[9]
+	mi := &file_felix_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1462,7 @@ func (x *ProfileID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileID.ProtoReflect.Descriptor instead.
 func (*ProfileID) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{9}
+	return file_felix_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ProfileID) GetName() string {
@@ -1300,7 +1482,7 @@ type Profile struct {
 
 func (x *Profile) Reset() {
 	*x = Profile{}
-	mi := &file_felix_proto_msgTypes[10]
+	mi := &file_felix_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1494,7 @@ func (x *Profile) String() string {
 func (*Profile) ProtoMessage() {}
 
 func (x *Profile) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[10]
+	mi := &file_felix_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1507,7 @@ func (x *Profile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Profile.ProtoReflect.Descriptor instead.
 func (*Profile) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{10}
+	return file_felix_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Profile) GetInboundRules() []*Rule {
@@ -1352,7 +1534,7 @@ type ActivePolicyUpdate struct {
 
 func (x *ActivePolicyUpdate) Reset() {
 	*x = ActivePolicyUpdate{}
-	mi := &file_felix_proto_msgTypes[11]
+	mi := &file_felix_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1546,7 @@ func (x *ActivePolicyUpdate) String() string {
 func (*ActivePolicyUpdate) ProtoMessage() {}
 
 func (x *ActivePolicyUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[11]
+	mi := &file_felix_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1559,7 @@ func (x *ActivePolicyUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivePolicyUpdate.ProtoReflect.Descriptor instead.
 func (*ActivePolicyUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{11}
+	return file_felix_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ActivePolicyUpdate) GetId() *PolicyID {
@@ -1403,7 +1585,7 @@ type ActivePolicyRemove struct {
 
 func (x *ActivePolicyRemove) Reset() {
 	*x = ActivePolicyRemove{}
-	mi := &file_felix_proto_msgTypes[12]
+	mi := &file_felix_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1597,7 @@ func (x *ActivePolicyRemove) String() string {
 func (*ActivePolicyRemove) ProtoMessage() {}
 
 func (x *ActivePolicyRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[12]
+	mi := &file_felix_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1610,7 @@ func (x *ActivePolicyRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActivePolicyRemove.ProtoReflect.Descriptor instead.
 func (*ActivePolicyRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{12}
+	return file_felix_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ActivePolicyRemove) GetId() *PolicyID {
@@ -1450,7 +1632,7 @@ type PolicyID struct {
 
 func (x *PolicyID) Reset() {
 	*x = PolicyID{}
-	mi := &file_felix_proto_msgTypes[13]
+	mi := &file_felix_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1644,7 @@ func (x *PolicyID) String() string {
 func (*PolicyID) ProtoMessage() {}
 
 func (x *PolicyID) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[13]
+	mi := &file_felix_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1657,7 @@ func (x *PolicyID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyID.ProtoReflect.Descriptor instead.
 func (*PolicyID) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{13}
+	return file_felix_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PolicyID) GetName() string {
@@ -1513,7 +1695,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_felix_proto_msgTypes[14]
+	mi := &file_felix_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1707,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[14]
+	mi := &file_felix_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1720,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{14}
+	return file_felix_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Policy) GetInboundRules() []*Rule {
@@ -1616,14 +1798,24 @@ type Rule struct {
 	NotDstIpSetIds          []string       `protobuf:"bytes,110,rep,name=not_dst_ip_set_ids,json=notDstIpSetIds,proto3" json:"not_dst_ip_set_ids,omitempty"`
 	NotSrcNamedPortIpSetIds []string       `protobuf:"bytes,112,rep,name=not_src_named_port_ip_set_ids,json=notSrcNamedPortIpSetIds,proto3" json:"not_src_named_port_ip_set_ids,omitempty"`
 	NotDstNamedPortIpSetIds []string       `protobuf:"bytes,113,rep,name=not_dst_named_port_ip_set_ids,json=notDstNamedPortIpSetIds,proto3" json:"not_dst_named_port_ip_set_ids,omitempty"`
-	RuleId                  string         `protobuf:"bytes,201,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// Of rules for proxies: what a user wrote. The sets have whom the selectors select.
+	OriginalSrcSelector          string               `protobuf:"bytes,114,opt,name=original_src_selector,json=originalSrcSelector,proto3" json:"original_src_selector,omitempty"`
+	OriginalDstSelector          string               `protobuf:"bytes,115,opt,name=original_dst_selector,json=originalDstSelector,proto3" json:"original_dst_selector,omitempty"`
+	OriginalSrcNamespaceSelector string               `protobuf:"bytes,116,opt,name=original_src_namespace_selector,json=originalSrcNamespaceSelector,proto3" json:"original_src_namespace_selector,omitempty"`
+	OriginalDstNamespaceSelector string               `protobuf:"bytes,117,opt,name=original_dst_namespace_selector,json=originalDstNamespaceSelector,proto3" json:"original_dst_namespace_selector,omitempty"`
+	OriginalNotSrcSelector       string               `protobuf:"bytes,118,opt,name=original_not_src_selector,json=originalNotSrcSelector,proto3" json:"original_not_src_selector,omitempty"`
+	OriginalNotDstSelector       string               `protobuf:"bytes,119,opt,name=original_not_dst_selector,json=originalNotDstSelector,proto3" json:"original_not_dst_selector,omitempty"`
+	SrcServiceAccountMatch       *ServiceAccountMatch `protobuf:"bytes,120,opt,name=src_service_account_match,json=srcServiceAccountMatch,proto3" json:"src_service_account_match,omitempty"`
+	DstServiceAccountMatch       *ServiceAccountMatch `protobuf:"bytes,121,opt,name=dst_service_account_match,json=dstServiceAccountMatch,proto3" json:"dst_service_account_match,omitempty"`
+	HttpMatch                    *HTTPMatch           `protobuf:"bytes,122,opt,name=http_match,json=httpMatch,proto3" json:"http_match,omitempty"`
+	RuleId                       string               `protobuf:"bytes,201,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	unknownFields                protoimpl.UnknownFields
+	sizeCache                    protoimpl.SizeCache
 }
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_felix_proto_msgTypes[15]
+	mi := &file_felix_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1827,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[15]
+	mi := &file_felix_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1840,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{15}
+	return file_felix_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Rule) GetAction() string {
@@ -1841,6 +2033,69 @@ func (x *Rule) GetNotDstNamedPortIpSetIds() []string {
 	return nil
 }
 
+func (x *Rule) GetOriginalSrcSelector() string {
+	if x != nil {
+		return x.OriginalSrcSelector
+	}
+	return ""
+}
+
+func (x *Rule) GetOriginalDstSelector() string {
+	if x != nil {
+		return x.OriginalDstSelector
+	}
+	return ""
+}
+
+func (x *Rule) GetOriginalSrcNamespaceSelector() string {
+	if x != nil {
+		return x.OriginalSrcNamespaceSelector
+	}
+	return ""
+}
+
+func (x *Rule) GetOriginalDstNamespaceSelector() string {
+	if x != nil {
+		return x.OriginalDstNamespaceSelector
+	}
+	return ""
+}
+
+func (x *Rule) GetOriginalNotSrcSelector() string {
+	if x != nil {
+		return x.OriginalNotSrcSelector
+	}
+	return ""
+}
+
+func (x *Rule) GetOriginalNotDstSelector() string {
+	if x != nil {
+		return x.OriginalNotDstSelector
+	}
+	return ""
+}
+
+func (x *Rule) GetSrcServiceAccountMatch() *ServiceAccountMatch {
+	if x != nil {
+		return x.SrcServiceAccountMatch
+	}
+	return nil
+}
+
+func (x *Rule) GetDstServiceAccountMatch() *ServiceAccountMatch {
+	if x != nil {
+		return x.DstServiceAccountMatch
+	}
+	return nil
+}
+
+func (x *Rule) GetHttpMatch() *HTTPMatch {
+	if x != nil {
+		return x.HttpMatch
+	}
+	return nil
+}
+
 func (x *Rule) GetRuleId() string {
 	if x != nil {
 		return x.RuleId
@@ -1880,6 +2135,112 @@ func (*Rule_NotIcmpType) isRule_NotIcmp() {}
 
 func (*Rule_NotIcmpTypeCode) isRule_NotIcmp() {}
 
+// ServiceAccountMatch is of those that the selector selects, if there is one, and of one of these names, if there are any.
+type ServiceAccountMatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Selector      string                 `protobuf:"bytes,1,opt,name=selector,proto3" json:"selector,omitempty"`
+	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceAccountMatch) Reset() {
+	*x = ServiceAccountMatch{}
+	mi := &file_felix_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceAccountMatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceAccountMatch) ProtoMessage() {}
+
+func (x *ServiceAccountMatch) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceAccountMatch.ProtoReflect.Descriptor instead.
+func (*ServiceAccountMatch) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ServiceAccountMatch) GetSelector() string {
+	if x != nil {
+		return x.Selector
+	}
+	return ""
+}
+
+func (x *ServiceAccountMatch) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// HTTPMatch is of requests with one of the methods, if there are any, and one of the paths, if there are any.
+type HTTPMatch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Methods       []string               `protobuf:"bytes,1,rep,name=methods,proto3" json:"methods,omitempty"`
+	Paths         []*HTTPMatch_PathMatch `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPMatch) Reset() {
+	*x = HTTPMatch{}
+	mi := &file_felix_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPMatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPMatch) ProtoMessage() {}
+
+func (x *HTTPMatch) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPMatch.ProtoReflect.Descriptor instead.
+func (*HTTPMatch) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *HTTPMatch) GetMethods() []string {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *HTTPMatch) GetPaths() []*HTTPMatch_PathMatch {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
 type IcmpTypeAndCode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          int32                  `protobuf:"varint,1,opt,name=type,proto3" json:"type,omitempty"`
@@ -1890,7 +2251,7 @@ type IcmpTypeAndCode struct {
 
 func (x *IcmpTypeAndCode) Reset() {
 	*x = IcmpTypeAndCode{}
-	mi := &file_felix_proto_msgTypes[16]
+	mi := &file_felix_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +2263,7 @@ func (x *IcmpTypeAndCode) String() string {
 func (*IcmpTypeAndCode) ProtoMessage() {}
 
 func (x *IcmpTypeAndCode) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[16]
+	mi := &file_felix_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +2276,7 @@ func (x *IcmpTypeAndCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IcmpTypeAndCode.ProtoReflect.Descriptor instead.
 func (*IcmpTypeAndCode) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{16}
+	return file_felix_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *IcmpTypeAndCode) GetType() int32 {
@@ -1945,7 +2306,7 @@ type Protocol struct {
 
 func (x *Protocol) Reset() {
 	*x = Protocol{}
-	mi := &file_felix_proto_msgTypes[17]
+	mi := &file_felix_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2318,7 @@ func (x *Protocol) String() string {
 func (*Protocol) ProtoMessage() {}
 
 func (x *Protocol) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[17]
+	mi := &file_felix_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2331,7 @@ func (x *Protocol) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Protocol.ProtoReflect.Descriptor instead.
 func (*Protocol) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{17}
+	return file_felix_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Protocol) GetNumberOrName() isProtocol_NumberOrName {
@@ -2025,7 +2386,7 @@ type PortRange struct {
 
 func (x *PortRange) Reset() {
 	*x = PortRange{}
-	mi := &file_felix_proto_msgTypes[18]
+	mi := &file_felix_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2398,7 @@ func (x *PortRange) String() string {
 func (*PortRange) ProtoMessage() {}
 
 func (x *PortRange) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[18]
+	mi := &file_felix_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2411,7 @@ func (x *PortRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
 func (*PortRange) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{18}
+	return file_felix_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PortRange) GetFirst() int32 {
@@ -2078,7 +2439,7 @@ type WorkloadEndpointID struct {
 
 func (x *WorkloadEndpointID) Reset() {
 	*x = WorkloadEndpointID{}
-	mi := &file_felix_proto_msgTypes[19]
+	mi := &file_felix_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2451,7 @@ func (x *WorkloadEndpointID) String() string {
 func (*WorkloadEndpointID) ProtoMessage() {}
 
 func (x *WorkloadEndpointID) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[19]
+	mi := &file_felix_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2464,7 @@ func (x *WorkloadEndpointID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadEndpointID.ProtoReflect.Descriptor instead.
 func (*WorkloadEndpointID) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{19}
+	return file_felix_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WorkloadEndpointID) GetOrchestratorId() string {
@@ -2137,7 +2498,7 @@ type WorkloadEndpointUpdate struct {
 
 func (x *WorkloadEndpointUpdate) Reset() {
 	*x = WorkloadEndpointUpdate{}
-	mi := &file_felix_proto_msgTypes[20]
+	mi := &file_felix_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2510,7 @@ func (x *WorkloadEndpointUpdate) String() string {
 func (*WorkloadEndpointUpdate) ProtoMessage() {}
 
 func (x *WorkloadEndpointUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[20]
+	mi := &file_felix_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2523,7 @@ func (x *WorkloadEndpointUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadEndpointUpdate.ProtoReflect.Descriptor instead.
 func (*WorkloadEndpointUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{20}
+	return file_felix_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WorkloadEndpointUpdate) GetId() *WorkloadEndpointID {
@@ -2199,7 +2560,7 @@ type WorkloadEndpoint struct {
 
 func (x *WorkloadEndpoint) Reset() {
 	*x = WorkloadEndpoint{}
-	mi := &file_felix_proto_msgTypes[21]
+	mi := &file_felix_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2572,7 @@ func (x *WorkloadEndpoint) String() string {
 func (*WorkloadEndpoint) ProtoMessage() {}
 
 func (x *WorkloadEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[21]
+	mi := &file_felix_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2585,7 @@ func (x *WorkloadEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadEndpoint.ProtoReflect.Descriptor instead.
 func (*WorkloadEndpoint) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{21}
+	return file_felix_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WorkloadEndpoint) GetState() string {
@@ -2334,7 +2695,7 @@ type QoSControls struct {
 
 func (x *QoSControls) Reset() {
 	*x = QoSControls{}
-	mi := &file_felix_proto_msgTypes[22]
+	mi := &file_felix_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2707,7 @@ func (x *QoSControls) String() string {
 func (*QoSControls) ProtoMessage() {}
 
 func (x *QoSControls) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[22]
+	mi := &file_felix_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2720,7 @@ func (x *QoSControls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QoSControls.ProtoReflect.Descriptor instead.
 func (*QoSControls) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{22}
+	return file_felix_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QoSControls) GetIngressBandwidth() int64 {
@@ -2469,7 +2830,7 @@ type QoSPolicy struct {
 
 func (x *QoSPolicy) Reset() {
 	*x = QoSPolicy{}
-	mi := &file_felix_proto_msgTypes[23]
+	mi := &file_felix_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2842,7 @@ func (x *QoSPolicy) String() string {
 func (*QoSPolicy) ProtoMessage() {}
 
 func (x *QoSPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[23]
+	mi := &file_felix_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2855,7 @@ func (x *QoSPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QoSPolicy.ProtoReflect.Descriptor instead.
 func (*QoSPolicy) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{23}
+	return file_felix_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QoSPolicy) GetDscp() int32 {
@@ -2513,7 +2874,7 @@ type WorkloadEndpointRemove struct {
 
 func (x *WorkloadEndpointRemove) Reset() {
 	*x = WorkloadEndpointRemove{}
-	mi := &file_felix_proto_msgTypes[24]
+	mi := &file_felix_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2886,7 @@ func (x *WorkloadEndpointRemove) String() string {
 func (*WorkloadEndpointRemove) ProtoMessage() {}
 
 func (x *WorkloadEndpointRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[24]
+	mi := &file_felix_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2899,7 @@ func (x *WorkloadEndpointRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadEndpointRemove.ProtoReflect.Descriptor instead.
 func (*WorkloadEndpointRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{24}
+	return file_felix_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WorkloadEndpointRemove) GetId() *WorkloadEndpointID {
@@ -2557,7 +2918,7 @@ type HostEndpointID struct {
 
 func (x *HostEndpointID) Reset() {
 	*x = HostEndpointID{}
-	mi := &file_felix_proto_msgTypes[25]
+	mi := &file_felix_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2930,7 @@ func (x *HostEndpointID) String() string {
 func (*HostEndpointID) ProtoMessage() {}
 
 func (x *HostEndpointID) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[25]
+	mi := &file_felix_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2943,7 @@ func (x *HostEndpointID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostEndpointID.ProtoReflect.Descriptor instead.
 func (*HostEndpointID) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{25}
+	return file_felix_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HostEndpointID) GetEndpointId() string {
@@ -2602,7 +2963,7 @@ type HostEndpointUpdate struct {
 
 func (x *HostEndpointUpdate) Reset() {
 	*x = HostEndpointUpdate{}
-	mi := &file_felix_proto_msgTypes[26]
+	mi := &file_felix_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2975,7 @@ func (x *HostEndpointUpdate) String() string {
 func (*HostEndpointUpdate) ProtoMessage() {}
 
 func (x *HostEndpointUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[26]
+	mi := &file_felix_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2988,7 @@ func (x *HostEndpointUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostEndpointUpdate.ProtoReflect.Descriptor instead.
 func (*HostEndpointUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{26}
+	return file_felix_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HostEndpointUpdate) GetId() *HostEndpointID {
@@ -2661,7 +3022,7 @@ type HostEndpoint struct {
 
 func (x *HostEndpoint) Reset() {
 	*x = HostEndpoint{}
-	mi := &file_felix_proto_msgTypes[27]
+	mi := &file_felix_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +3034,7 @@ func (x *HostEndpoint) String() string {
 func (*HostEndpoint) ProtoMessage() {}
 
 func (x *HostEndpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[27]
+	mi := &file_felix_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +3047,7 @@ func (x *HostEndpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostEndpoint.ProtoReflect.Descriptor instead.
 func (*HostEndpoint) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{27}
+	return file_felix_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HostEndpoint) GetName() string {
@@ -2761,7 +3122,7 @@ type HostEndpointRemove struct {
 
 func (x *HostEndpointRemove) Reset() {
 	*x = HostEndpointRemove{}
-	mi := &file_felix_proto_msgTypes[28]
+	mi := &file_felix_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +3134,7 @@ func (x *HostEndpointRemove) String() string {
 func (*HostEndpointRemove) ProtoMessage() {}
 
 func (x *HostEndpointRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[28]
+	mi := &file_felix_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +3147,7 @@ func (x *HostEndpointRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostEndpointRemove.ProtoReflect.Descriptor instead.
 func (*HostEndpointRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{28}
+	return file_felix_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HostEndpointRemove) GetId() *HostEndpointID {
@@ -2809,7 +3170,7 @@ type TierInfo struct {
 
 func (x *TierInfo) Reset() {
 	*x = TierInfo{}
-	mi := &file_felix_proto_msgTypes[29]
+	mi := &file_felix_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3182,7 @@ func (x *TierInfo) String() string {
 func (*TierInfo) ProtoMessage() {}
 
 func (x *TierInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[29]
+	mi := &file_felix_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3195,7 @@ func (x *TierInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TierInfo.ProtoReflect.Descriptor instead.
 func (*TierInfo) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{29}
+	return file_felix_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TierInfo) GetName() string {
@@ -2875,7 +3236,7 @@ type NatInfo struct {
 
 func (x *NatInfo) Reset() {
 	*x = NatInfo{}
-	mi := &file_felix_proto_msgTypes[30]
+	mi := &file_felix_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +3248,7 @@ func (x *NatInfo) String() string {
 func (*NatInfo) ProtoMessage() {}
 
 func (x *NatInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[30]
+	mi := &file_felix_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3261,7 @@ func (x *NatInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NatInfo.ProtoReflect.Descriptor instead.
 func (*NatInfo) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{30}
+	return file_felix_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NatInfo) GetExtIp() string {
@@ -2928,7 +3289,7 @@ type ProcessStatusUpdate struct {
 
 func (x *ProcessStatusUpdate) Reset() {
 	*x = ProcessStatusUpdate{}
-	mi := &file_felix_proto_msgTypes[31]
+	mi := &file_felix_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3301,7 @@ func (x *ProcessStatusUpdate) String() string {
 func (*ProcessStatusUpdate) ProtoMessage() {}
 
 func (x *ProcessStatusUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[31]
+	mi := &file_felix_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3314,7 @@ func (x *ProcessStatusUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStatusUpdate.ProtoReflect.Descriptor instead.
 func (*ProcessStatusUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{31}
+	return file_felix_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ProcessStatusUpdate) GetIsoTimestamp() string {
@@ -2979,7 +3340,7 @@ type EndpointStatus struct {
 
 func (x *EndpointStatus) Reset() {
 	*x = EndpointStatus{}
-	mi := &file_felix_proto_msgTypes[32]
+	mi := &file_felix_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3352,7 @@ func (x *EndpointStatus) String() string {
 func (*EndpointStatus) ProtoMessage() {}
 
 func (x *EndpointStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[32]
+	mi := &file_felix_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3365,7 @@ func (x *EndpointStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointStatus.ProtoReflect.Descriptor instead.
 func (*EndpointStatus) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{32}
+	return file_felix_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EndpointStatus) GetStatus() string {
@@ -3024,7 +3385,7 @@ type HostEndpointStatusUpdate struct {
 
 func (x *HostEndpointStatusUpdate) Reset() {
 	*x = HostEndpointStatusUpdate{}
-	mi := &file_felix_proto_msgTypes[33]
+	mi := &file_felix_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3397,7 @@ func (x *HostEndpointStatusUpdate) String() string {
 func (*HostEndpointStatusUpdate) ProtoMessage() {}
 
 func (x *HostEndpointStatusUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[33]
+	mi := &file_felix_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3410,7 @@ func (x *HostEndpointStatusUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostEndpointStatusUpdate.ProtoReflect.Descriptor instead.
 func (*HostEndpointStatusUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{33}
+	return file_felix_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HostEndpointStatusUpdate) GetId() *HostEndpointID {
@@ -3075,7 +3436,7 @@ type HostEndpointStatusRemove struct {
 
 func (x *HostEndpointStatusRemove) Reset() {
 	*x = HostEndpointStatusRemove{}
-	mi := &file_felix_proto_msgTypes[34]
+	mi := &file_felix_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3448,7 @@ func (x *HostEndpointStatusRemove) String() string {
 func (*HostEndpointStatusRemove) ProtoMessage() {}
 
 func (x *HostEndpointStatusRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[34]
+	mi := &file_felix_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3461,7 @@ func (x *HostEndpointStatusRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostEndpointStatusRemove.ProtoReflect.Descriptor instead.
 func (*HostEndpointStatusRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{34}
+	return file_felix_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HostEndpointStatusRemove) GetId() *HostEndpointID {
@@ -3120,7 +3481,7 @@ type WorkloadEndpointStatusUpdate struct {
 
 func (x *WorkloadEndpointStatusUpdate) Reset() {
 	*x = WorkloadEndpointStatusUpdate{}
-	mi := &file_felix_proto_msgTypes[35]
+	mi := &file_felix_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3493,7 @@ func (x *WorkloadEndpointStatusUpdate) String() string {
 func (*WorkloadEndpointStatusUpdate) ProtoMessage() {}
 
 func (x *WorkloadEndpointStatusUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[35]
+	mi := &file_felix_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3506,7 @@ func (x *WorkloadEndpointStatusUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadEndpointStatusUpdate.ProtoReflect.Descriptor instead.
 func (*WorkloadEndpointStatusUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{35}
+	return file_felix_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WorkloadEndpointStatusUpdate) GetId() *WorkloadEndpointID {
@@ -3171,7 +3532,7 @@ type WorkloadEndpointStatusRemove struct {
 
 func (x *WorkloadEndpointStatusRemove) Reset() {
 	*x = WorkloadEndpointStatusRemove{}
-	mi := &file_felix_proto_msgTypes[36]
+	mi := &file_felix_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3544,7 @@ func (x *WorkloadEndpointStatusRemove) String() string {
 func (*WorkloadEndpointStatusRemove) ProtoMessage() {}
 
 func (x *WorkloadEndpointStatusRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[36]
+	mi := &file_felix_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3557,7 @@ func (x *WorkloadEndpointStatusRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkloadEndpointStatusRemove.ProtoReflect.Descriptor instead.
 func (*WorkloadEndpointStatusRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{36}
+	return file_felix_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WorkloadEndpointStatusRemove) GetId() *WorkloadEndpointID {
@@ -3216,7 +3577,7 @@ type WireguardStatusUpdate struct {
 
 func (x *WireguardStatusUpdate) Reset() {
 	*x = WireguardStatusUpdate{}
-	mi := &file_felix_proto_msgTypes[37]
+	mi := &file_felix_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3589,7 @@ func (x *WireguardStatusUpdate) String() string {
 func (*WireguardStatusUpdate) ProtoMessage() {}
 
 func (x *WireguardStatusUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[37]
+	mi := &file_felix_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3602,7 @@ func (x *WireguardStatusUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardStatusUpdate.ProtoReflect.Descriptor instead.
 func (*WireguardStatusUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{37}
+	return file_felix_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WireguardStatusUpdate) GetPublicKey() string {
@@ -3267,7 +3628,7 @@ type DataplaneInSync struct {
 
 func (x *DataplaneInSync) Reset() {
 	*x = DataplaneInSync{}
-	mi := &file_felix_proto_msgTypes[38]
+	mi := &file_felix_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3640,7 @@ func (x *DataplaneInSync) String() string {
 func (*DataplaneInSync) ProtoMessage() {}
 
 func (x *DataplaneInSync) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[38]
+	mi := &file_felix_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3653,7 @@ func (x *DataplaneInSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DataplaneInSync.ProtoReflect.Descriptor instead.
 func (*DataplaneInSync) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{38}
+	return file_felix_proto_rawDescGZIP(), []int{43}
 }
 
 type HostMetadataUpdate struct {
@@ -3306,7 +3667,7 @@ type HostMetadataUpdate struct {
 
 func (x *HostMetadataUpdate) Reset() {
 	*x = HostMetadataUpdate{}
-	mi := &file_felix_proto_msgTypes[39]
+	mi := &file_felix_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +3679,7 @@ func (x *HostMetadataUpdate) String() string {
 func (*HostMetadataUpdate) ProtoMessage() {}
 
 func (x *HostMetadataUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[39]
+	mi := &file_felix_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3692,7 @@ func (x *HostMetadataUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostMetadataUpdate.ProtoReflect.Descriptor instead.
 func (*HostMetadataUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{39}
+	return file_felix_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *HostMetadataUpdate) GetHostname() string {
@@ -3364,7 +3725,7 @@ type HostMetadataRemove struct {
 
 func (x *HostMetadataRemove) Reset() {
 	*x = HostMetadataRemove{}
-	mi := &file_felix_proto_msgTypes[40]
+	mi := &file_felix_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3376,7 +3737,7 @@ func (x *HostMetadataRemove) String() string {
 func (*HostMetadataRemove) ProtoMessage() {}
 
 func (x *HostMetadataRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[40]
+	mi := &file_felix_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3389,7 +3750,7 @@ func (x *HostMetadataRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostMetadataRemove.ProtoReflect.Descriptor instead.
 func (*HostMetadataRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{40}
+	return file_felix_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HostMetadataRemove) GetHostname() string {
@@ -3409,7 +3770,7 @@ type IPAMPoolUpdate struct {
 
 func (x *IPAMPoolUpdate) Reset() {
 	*x = IPAMPoolUpdate{}
-	mi := &file_felix_proto_msgTypes[41]
+	mi := &file_felix_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3782,7 @@ func (x *IPAMPoolUpdate) String() string {
 func (*IPAMPoolUpdate) ProtoMessage() {}
 
 func (x *IPAMPoolUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[41]
+	mi := &file_felix_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3795,7 @@ func (x *IPAMPoolUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPAMPoolUpdate.ProtoReflect.Descriptor instead.
 func (*IPAMPoolUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{41}
+	return file_felix_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *IPAMPoolUpdate) GetId() string {
@@ -3460,7 +3821,7 @@ type IPAMPoolRemove struct {
 
 func (x *IPAMPoolRemove) Reset() {
 	*x = IPAMPoolRemove{}
-	mi := &file_felix_proto_msgTypes[42]
+	mi := &file_felix_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3833,7 @@ func (x *IPAMPoolRemove) String() string {
 func (*IPAMPoolRemove) ProtoMessage() {}
 
 func (x *IPAMPoolRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[42]
+	mi := &file_felix_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3846,7 @@ func (x *IPAMPoolRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPAMPoolRemove.ProtoReflect.Descriptor instead.
 func (*IPAMPoolRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{42}
+	return file_felix_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *IPAMPoolRemove) GetId() string {
@@ -3505,7 +3866,7 @@ type IPAMPool struct {
 
 func (x *IPAMPool) Reset() {
 	*x = IPAMPool{}
-	mi := &file_felix_proto_msgTypes[43]
+	mi := &file_felix_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3878,7 @@ func (x *IPAMPool) String() string {
 func (*IPAMPool) ProtoMessage() {}
 
 func (x *IPAMPool) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[43]
+	mi := &file_felix_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3891,7 @@ func (x *IPAMPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IPAMPool.ProtoReflect.Descriptor instead.
 func (*IPAMPool) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{43}
+	return file_felix_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *IPAMPool) GetCidr() string {
@@ -3559,7 +3920,7 @@ type GlobalBGPConfigUpdate struct {
 
 func (x *GlobalBGPConfigUpdate) Reset() {
 	*x = GlobalBGPConfigUpdate{}
-	mi := &file_felix_proto_msgTypes[44]
+	mi := &file_felix_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3932,7 @@ func (x *GlobalBGPConfigUpdate) String() string {
 func (*GlobalBGPConfigUpdate) ProtoMessage() {}
 
 func (x *GlobalBGPConfigUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[44]
+	mi := &file_felix_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3945,7 @@ func (x *GlobalBGPConfigUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalBGPConfigUpdate.ProtoReflect.Descriptor instead.
 func (*GlobalBGPConfigUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{44}
+	return file_felix_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GlobalBGPConfigUpdate) GetServiceClusterCidrs() []string {
@@ -3620,7 +3981,7 @@ type Encapsulation struct {
 
 func (x *Encapsulation) Reset() {
 	*x = Encapsulation{}
-	mi := &file_felix_proto_msgTypes[45]
+	mi := &file_felix_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3993,7 @@ func (x *Encapsulation) String() string {
 func (*Encapsulation) ProtoMessage() {}
 
 func (x *Encapsulation) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[45]
+	mi := &file_felix_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +4006,7 @@ func (x *Encapsulation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Encapsulation.ProtoReflect.Descriptor instead.
 func (*Encapsulation) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{45}
+	return file_felix_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Encapsulation) GetIpipEnabled() bool {
@@ -3687,7 +4048,7 @@ type TunnelType struct {
 
 func (x *TunnelType) Reset() {
 	*x = TunnelType{}
-	mi := &file_felix_proto_msgTypes[46]
+	mi := &file_felix_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +4060,7 @@ func (x *TunnelType) String() string {
 func (*TunnelType) ProtoMessage() {}
 
 func (x *TunnelType) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[46]
+	mi := &file_felix_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +4073,7 @@ func (x *TunnelType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelType.ProtoReflect.Descriptor instead.
 func (*TunnelType) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{46}
+	return file_felix_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TunnelType) GetIpip() bool {
@@ -3754,7 +4115,7 @@ type RouteUpdate struct {
 
 func (x *RouteUpdate) Reset() {
 	*x = RouteUpdate{}
-	mi := &file_felix_proto_msgTypes[47]
+	mi := &file_felix_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +4127,7 @@ func (x *RouteUpdate) String() string {
 func (*RouteUpdate) ProtoMessage() {}
 
 func (x *RouteUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[47]
+	mi := &file_felix_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +4140,7 @@ func (x *RouteUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteUpdate.ProtoReflect.Descriptor instead.
 func (*RouteUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{47}
+	return file_felix_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RouteUpdate) GetIpPoolType() IPPoolType {
@@ -3854,7 +4215,7 @@ type RouteRemove struct {
 
 func (x *RouteRemove) Reset() {
 	*x = RouteRemove{}
-	mi := &file_felix_proto_msgTypes[48]
+	mi := &file_felix_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3866,7 +4227,7 @@ func (x *RouteRemove) String() string {
 func (*RouteRemove) ProtoMessage() {}
 
 func (x *RouteRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[48]
+	mi := &file_felix_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3879,7 +4240,7 @@ func (x *RouteRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteRemove.ProtoReflect.Descriptor instead.
 func (*RouteRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{48}
+	return file_felix_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RouteRemove) GetDst() string {
@@ -3904,7 +4265,7 @@ type VXLANTunnelEndpointUpdate struct {
 
 func (x *VXLANTunnelEndpointUpdate) Reset() {
 	*x = VXLANTunnelEndpointUpdate{}
-	mi := &file_felix_proto_msgTypes[49]
+	mi := &file_felix_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3916,7 +4277,7 @@ func (x *VXLANTunnelEndpointUpdate) String() string {
 func (*VXLANTunnelEndpointUpdate) ProtoMessage() {}
 
 func (x *VXLANTunnelEndpointUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[49]
+	mi := &file_felix_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3929,7 +4290,7 @@ func (x *VXLANTunnelEndpointUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VXLANTunnelEndpointUpdate.ProtoReflect.Descriptor instead.
 func (*VXLANTunnelEndpointUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{49}
+	return file_felix_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VXLANTunnelEndpointUpdate) GetNode() string {
@@ -3990,7 +4351,7 @@ type VXLANTunnelEndpointRemove struct {
 
 func (x *VXLANTunnelEndpointRemove) Reset() {
 	*x = VXLANTunnelEndpointRemove{}
-	mi := &file_felix_proto_msgTypes[50]
+	mi := &file_felix_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4002,7 +4363,7 @@ func (x *VXLANTunnelEndpointRemove) String() string {
 func (*VXLANTunnelEndpointRemove) ProtoMessage() {}
 
 func (x *VXLANTunnelEndpointRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[50]
+	mi := &file_felix_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4015,7 +4376,7 @@ func (x *VXLANTunnelEndpointRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VXLANTunnelEndpointRemove.ProtoReflect.Descriptor instead.
 func (*VXLANTunnelEndpointRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{50}
+	return file_felix_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *VXLANTunnelEndpointRemove) GetNode() string {
@@ -4036,7 +4397,7 @@ type WireguardEndpointUpdate struct {
 
 func (x *WireguardEndpointUpdate) Reset() {
 	*x = WireguardEndpointUpdate{}
-	mi := &file_felix_proto_msgTypes[51]
+	mi := &file_felix_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4409,7 @@ func (x *WireguardEndpointUpdate) String() string {
 func (*WireguardEndpointUpdate) ProtoMessage() {}
 
 func (x *WireguardEndpointUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[51]
+	mi := &file_felix_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4422,7 @@ func (x *WireguardEndpointUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointUpdate.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointUpdate) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{51}
+	return file_felix_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *WireguardEndpointUpdate) GetHostname() string {
@@ -4094,7 +4455,7 @@ type WireguardEndpointRemove struct {
 
 func (x *WireguardEndpointRemove) Reset() {
 	*x = WireguardEndpointRemove{}
-	mi := &file_felix_proto_msgTypes[52]
+	mi := &file_felix_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4467,7 @@ func (x *WireguardEndpointRemove) String() string {
 func (*WireguardEndpointRemove) ProtoMessage() {}
 
 func (x *WireguardEndpointRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[52]
+	mi := &file_felix_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4480,7 @@ func (x *WireguardEndpointRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointRemove.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointRemove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{52}
+	return file_felix_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WireguardEndpointRemove) GetHostname() string {
@@ -4140,7 +4501,7 @@ type WireguardEndpointV6Update struct {
 
 func (x *WireguardEndpointV6Update) Reset() {
 	*x = WireguardEndpointV6Update{}
-	mi := &file_felix_proto_msgTypes[53]
+	mi := &file_felix_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4513,7 @@ func (x *WireguardEndpointV6Update) String() string {
 func (*WireguardEndpointV6Update) ProtoMessage() {}
 
 func (x *WireguardEndpointV6Update) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[53]
+	mi := &file_felix_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4526,7 @@ func (x *WireguardEndpointV6Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointV6Update.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointV6Update) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{53}
+	return file_felix_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WireguardEndpointV6Update) GetHostname() string {
@@ -4198,7 +4559,7 @@ type WireguardEndpointV6Remove struct {
 
 func (x *WireguardEndpointV6Remove) Reset() {
 	*x = WireguardEndpointV6Remove{}
-	mi := &file_felix_proto_msgTypes[54]
+	mi := &file_felix_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4571,7 @@ func (x *WireguardEndpointV6Remove) String() string {
 func (*WireguardEndpointV6Remove) ProtoMessage() {}
 
 func (x *WireguardEndpointV6Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_felix_proto_msgTypes[54]
+	mi := &file_felix_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4584,7 @@ func (x *WireguardEndpointV6Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WireguardEndpointV6Remove.ProtoReflect.Descriptor instead.
 func (*WireguardEndpointV6Remove) Descriptor() ([]byte, []int) {
-	return file_felix_proto_rawDescGZIP(), []int{54}
+	return file_felix_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WireguardEndpointV6Remove) GetHostname() string {
@@ -4233,11 +4594,387 @@ func (x *WireguardEndpointV6Remove) GetHostname() string {
 	return ""
 }
 
+type ServiceAccountUpdate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *ServiceAccountID      `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceAccountUpdate) Reset() {
+	*x = ServiceAccountUpdate{}
+	mi := &file_felix_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceAccountUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceAccountUpdate) ProtoMessage() {}
+
+func (x *ServiceAccountUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceAccountUpdate.ProtoReflect.Descriptor instead.
+func (*ServiceAccountUpdate) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *ServiceAccountUpdate) GetId() *ServiceAccountID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *ServiceAccountUpdate) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type ServiceAccountRemove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *ServiceAccountID      `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceAccountRemove) Reset() {
+	*x = ServiceAccountRemove{}
+	mi := &file_felix_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceAccountRemove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceAccountRemove) ProtoMessage() {}
+
+func (x *ServiceAccountRemove) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceAccountRemove.ProtoReflect.Descriptor instead.
+func (*ServiceAccountRemove) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ServiceAccountRemove) GetId() *ServiceAccountID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+type ServiceAccountID struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceAccountID) Reset() {
+	*x = ServiceAccountID{}
+	mi := &file_felix_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceAccountID) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceAccountID) ProtoMessage() {}
+
+func (x *ServiceAccountID) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceAccountID.ProtoReflect.Descriptor instead.
+func (*ServiceAccountID) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *ServiceAccountID) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ServiceAccountID) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type NamespaceUpdate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *NamespaceID           `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceUpdate) Reset() {
+	*x = NamespaceUpdate{}
+	mi := &file_felix_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceUpdate) ProtoMessage() {}
+
+func (x *NamespaceUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceUpdate.ProtoReflect.Descriptor instead.
+func (*NamespaceUpdate) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *NamespaceUpdate) GetId() *NamespaceID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *NamespaceUpdate) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+type NamespaceRemove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *NamespaceID           `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceRemove) Reset() {
+	*x = NamespaceRemove{}
+	mi := &file_felix_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceRemove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceRemove) ProtoMessage() {}
+
+func (x *NamespaceRemove) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceRemove.ProtoReflect.Descriptor instead.
+func (*NamespaceRemove) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *NamespaceRemove) GetId() *NamespaceID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+type NamespaceID struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceID) Reset() {
+	*x = NamespaceID{}
+	mi := &file_felix_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceID) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceID) ProtoMessage() {}
+
+func (x *NamespaceID) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceID.ProtoReflect.Descriptor instead.
+func (*NamespaceID) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *NamespaceID) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type HTTPMatch_PathMatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to PathMatch:
+	//
+	//	*HTTPMatch_PathMatch_Exact
+	//	*HTTPMatch_PathMatch_Prefix
+	PathMatch     isHTTPMatch_PathMatch_PathMatch `protobuf_oneof:"path_match"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HTTPMatch_PathMatch) Reset() {
+	*x = HTTPMatch_PathMatch{}
+	mi := &file_felix_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HTTPMatch_PathMatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HTTPMatch_PathMatch) ProtoMessage() {}
+
+func (x *HTTPMatch_PathMatch) ProtoReflect() protoreflect.Message {
+	mi := &file_felix_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HTTPMatch_PathMatch.ProtoReflect.Descriptor instead.
+func (*HTTPMatch_PathMatch) Descriptor() ([]byte, []int) {
+	return file_felix_proto_rawDescGZIP(), []int{20, 0}
+}
+
+func (x *HTTPMatch_PathMatch) GetPathMatch() isHTTPMatch_PathMatch_PathMatch {
+	if x != nil {
+		return x.PathMatch
+	}
+	return nil
+}
+
+func (x *HTTPMatch_PathMatch) GetExact() string {
+	if x != nil {
+		if x, ok := x.PathMatch.(*HTTPMatch_PathMatch_Exact); ok {
+			return x.Exact
+		}
+	}
+	return ""
+}
+
+func (x *HTTPMatch_PathMatch) GetPrefix() string {
+	if x != nil {
+		if x, ok := x.PathMatch.(*HTTPMatch_PathMatch_Prefix); ok {
+			return x.Prefix
+		}
+	}
+	return ""
+}
+
+type isHTTPMatch_PathMatch_PathMatch interface {
+	isHTTPMatch_PathMatch_PathMatch()
+}
+
+type HTTPMatch_PathMatch_Exact struct {
+	Exact string `protobuf:"bytes,1,opt,name=exact,proto3,oneof"`
+}
+
+type HTTPMatch_PathMatch_Prefix struct {
+	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3,oneof"`
+}
+
+func (*HTTPMatch_PathMatch_Exact) isHTTPMatch_PathMatch_PathMatch() {}
+
+func (*HTTPMatch_PathMatch_Prefix) isHTTPMatch_PathMatch_PathMatch() {}
+
 var File_felix_proto protoreflect.FileDescriptor
 
 const file_felix_proto_rawDesc = "" +
 	"\n" +
-	"\vfelix.proto\x12\x05felix\"\xb5\x10\n" +
+	"\vfelix.proto\x12\x05felix\"\r\n" +
+	"\vSyncRequest\"\x10\n" +
+	"\x0eDataplaneStats\".\n" +
+	"\fReportResult\x12\x1e\n" +
+	"\n" +
+	"successful\x18\x01 \x01(\bR\n" +
+	"successful\"\xe9\x12\n" +
 	"\vToDataplane\x12'\n" +
 	"\x0fsequence_number\x18\x0f \x01(\x04R\x0esequenceNumber\x12(\n" +
 	"\ain_sync\x18\x01 \x01(\v2\r.felix.InSyncH\x00R\x06inSync\x127\n" +
@@ -4257,7 +4994,11 @@ const file_felix_proto_rawDesc = "" +
 	"\x14host_metadata_update\x18\x0e \x01(\v2\x19.felix.HostMetadataUpdateH\x00R\x12hostMetadataUpdate\x12A\n" +
 	"\x10ipam_pool_update\x18\x10 \x01(\v2\x15.felix.IPAMPoolUpdateH\x00R\x0eipamPoolUpdate\x12A\n" +
 	"\x10ipam_pool_remove\x18\x11 \x01(\v2\x15.felix.IPAMPoolRemoveH\x00R\x0eipamPoolRemove\x12M\n" +
-	"\x14host_metadata_remove\x18\x12 \x01(\v2\x19.felix.HostMetadataRemoveH\x00R\x12hostMetadataRemove\x127\n" +
+	"\x14host_metadata_remove\x18\x12 \x01(\v2\x19.felix.HostMetadataRemoveH\x00R\x12hostMetadataRemove\x12S\n" +
+	"\x16service_account_update\x18\x13 \x01(\v2\x1b.felix.ServiceAccountUpdateH\x00R\x14serviceAccountUpdate\x12S\n" +
+	"\x16service_account_remove\x18\x14 \x01(\v2\x1b.felix.ServiceAccountRemoveH\x00R\x14serviceAccountRemove\x12C\n" +
+	"\x10namespace_update\x18\x15 \x01(\v2\x16.felix.NamespaceUpdateH\x00R\x0fnamespaceUpdate\x12C\n" +
+	"\x10namespace_remove\x18\x16 \x01(\v2\x16.felix.NamespaceRemoveH\x00R\x0fnamespaceRemove\x127\n" +
 	"\froute_update\x18\x17 \x01(\v2\x12.felix.RouteUpdateH\x00R\vrouteUpdate\x127\n" +
 	"\froute_remove\x18\x18 \x01(\v2\x12.felix.RouteRemoveH\x00R\vrouteRemove\x12C\n" +
 	"\vvtep_update\x18\x19 \x01(\v2 .felix.VXLANTunnelEndpointUpdateH\x00R\n" +
@@ -4327,7 +5068,7 @@ const file_felix_proto_rawDesc = "" +
 	"\tuntracked\x18\x03 \x01(\bR\tuntracked\x12\x19\n" +
 	"\bpre_dnat\x18\x04 \x01(\bR\apreDnat\x12\x1c\n" +
 	"\tnamespace\x18\x05 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04tier\x18\b \x01(\tR\x04tier\"\xfa\b\n" +
+	"\x04tier\x18\b \x01(\tR\x04tier\"\xc5\r\n" +
 	"\x04Rule\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\tR\x06action\x12/\n" +
 	"\n" +
@@ -4354,11 +5095,32 @@ const file_felix_proto_rawDesc = "" +
 	"\x12not_src_ip_set_ids\x18m \x03(\tR\x0enotSrcIpSetIds\x12*\n" +
 	"\x12not_dst_ip_set_ids\x18n \x03(\tR\x0enotDstIpSetIds\x12>\n" +
 	"\x1dnot_src_named_port_ip_set_ids\x18p \x03(\tR\x17notSrcNamedPortIpSetIds\x12>\n" +
-	"\x1dnot_dst_named_port_ip_set_ids\x18q \x03(\tR\x17notDstNamedPortIpSetIds\x12\x18\n" +
+	"\x1dnot_dst_named_port_ip_set_ids\x18q \x03(\tR\x17notDstNamedPortIpSetIds\x122\n" +
+	"\x15original_src_selector\x18r \x01(\tR\x13originalSrcSelector\x122\n" +
+	"\x15original_dst_selector\x18s \x01(\tR\x13originalDstSelector\x12E\n" +
+	"\x1foriginal_src_namespace_selector\x18t \x01(\tR\x1coriginalSrcNamespaceSelector\x12E\n" +
+	"\x1foriginal_dst_namespace_selector\x18u \x01(\tR\x1coriginalDstNamespaceSelector\x129\n" +
+	"\x19original_not_src_selector\x18v \x01(\tR\x16originalNotSrcSelector\x129\n" +
+	"\x19original_not_dst_selector\x18w \x01(\tR\x16originalNotDstSelector\x12U\n" +
+	"\x19src_service_account_match\x18x \x01(\v2\x1a.felix.ServiceAccountMatchR\x16srcServiceAccountMatch\x12U\n" +
+	"\x19dst_service_account_match\x18y \x01(\v2\x1a.felix.ServiceAccountMatchR\x16dstServiceAccountMatch\x12/\n" +
+	"\n" +
+	"http_match\x18z \x01(\v2\x10.felix.HTTPMatchR\thttpMatch\x12\x18\n" +
 	"\arule_id\x18\xc9\x01 \x01(\tR\x06ruleIdB\x06\n" +
 	"\x04icmpB\n" +
 	"\n" +
-	"\bnot_icmp\"9\n" +
+	"\bnot_icmp\"G\n" +
+	"\x13ServiceAccountMatch\x12\x1a\n" +
+	"\bselector\x18\x01 \x01(\tR\bselector\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"\xa4\x01\n" +
+	"\tHTTPMatch\x12\x18\n" +
+	"\amethods\x18\x01 \x03(\tR\amethods\x120\n" +
+	"\x05paths\x18\x02 \x03(\v2\x1a.felix.HTTPMatch.PathMatchR\x05paths\x1aK\n" +
+	"\tPathMatch\x12\x16\n" +
+	"\x05exact\x18\x01 \x01(\tH\x00R\x05exact\x12\x18\n" +
+	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefixB\f\n" +
+	"\n" +
+	"path_match\"9\n" +
 	"\x0fIcmpTypeAndCode\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\x05R\x04type\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\x05R\x04code\"L\n" +
@@ -4529,7 +5291,28 @@ const file_felix_proto_rawDesc = "" +
 	"\rpublic_key_v6\x18\x02 \x01(\tR\vpublicKeyV6\x12.\n" +
 	"\x13interface_ipv6_addr\x18\x03 \x01(\tR\x11interfaceIpv6Addr\"7\n" +
 	"\x19WireguardEndpointV6Remove\x12\x1a\n" +
-	"\bhostname\x18\x01 \x01(\tR\bhostname*(\n" +
+	"\bhostname\x18\x01 \x01(\tR\bhostname\"\xbb\x01\n" +
+	"\x14ServiceAccountUpdate\x12'\n" +
+	"\x02id\x18\x01 \x01(\v2\x17.felix.ServiceAccountIDR\x02id\x12?\n" +
+	"\x06labels\x18\x02 \x03(\v2'.felix.ServiceAccountUpdate.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
+	"\x14ServiceAccountRemove\x12'\n" +
+	"\x02id\x18\x01 \x01(\v2\x17.felix.ServiceAccountIDR\x02id\"D\n" +
+	"\x10ServiceAccountID\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xac\x01\n" +
+	"\x0fNamespaceUpdate\x12\"\n" +
+	"\x02id\x18\x01 \x01(\v2\x12.felix.NamespaceIDR\x02id\x12:\n" +
+	"\x06labels\x18\x02 \x03(\v2\".felix.NamespaceUpdate.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"5\n" +
+	"\x0fNamespaceRemove\x12\"\n" +
+	"\x02id\x18\x01 \x01(\v2\x12.felix.NamespaceIDR\x02id\"!\n" +
+	"\vNamespaceID\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name*(\n" +
 	"\tIPVersion\x12\a\n" +
 	"\x03ANY\x10\x00\x12\b\n" +
 	"\x04IPV4\x10\x04\x12\b\n" +
@@ -4548,7 +5331,11 @@ const file_felix_proto_rawDesc = "" +
 	"\x04NONE\x10\x00\x12\f\n" +
 	"\bNO_ENCAP\x10\x01\x12\t\n" +
 	"\x05VXLAN\x10\x02\x12\b\n" +
-	"\x04IPIP\x10\x03B'Z%github.com/twillnet/twill/api/felixpbb\x06proto3"
+	"\x04IPIP\x10\x032t\n" +
+	"\n" +
+	"PolicySync\x120\n" +
+	"\x04Sync\x12\x12.felix.SyncRequest\x1a\x12.felix.ToDataplane0\x01\x124\n" +
+	"\x06Report\x12\x15.felix.DataplaneStats\x1a\x13.felix.ReportResultB'Z%github.com/twillnet/twill/api/felixpbb\x06proto3"
 
 var (
 	file_felix_proto_rawDescOnce sync.Once
@@ -4562,160 +5349,195 @@ func file_felix_proto_rawDescGZIP() []byte {
 	return file_felix_proto_rawDescData
 }
 
-var file_felix_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_felix_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
-var file_felix_proto_goTypes = []any{
-	(IPVersion)(0),                       // 0: felix.IPVersion
-	(RouteType)(0),                       // 1: felix.RouteType
-	(IPPoolType)(0),                      // 2: felix.IPPoolType
-	(IPSetUpdate_IPSetType)(0),           // 3: felix.IPSetUpdate.IPSetType
-	(*ToDataplane)(nil),                  // 4: felix.ToDataplane
-	(*FromDataplane)(nil),                // 5: felix.FromDataplane
-	(*ConfigUpdate)(nil),                 // 6: felix.ConfigUpdate
-	(*InSync)(nil),                       // 7: felix.InSync
-	(*IPSetUpdate)(nil),                  // 8: felix.IPSetUpdate
-	(*IPSetDeltaUpdate)(nil),             // 9: felix.IPSetDeltaUpdate
-	(*IPSetRemove)(nil),                  // 10: felix.IPSetRemove
-	(*ActiveProfileUpdate)(nil),          // 11: felix.ActiveProfileUpdate
-	(*ActiveProfileRemove)(nil),          // 12: felix.ActiveProfileRemove
-	(*ProfileID)(nil),                    // 13: felix.ProfileID
-	(*Profile)(nil),                      // 14: felix.Profile
-	(*ActivePolicyUpdate)(nil),           // 15: felix.ActivePolicyUpdate
-	(*ActivePolicyRemove)(nil),           // 16: felix.ActivePolicyRemove
-	(*PolicyID)(nil),                     // 17: felix.PolicyID
-	(*Policy)(nil),                       // 18: felix.Policy
-	(*Rule)(nil),                         // 19: felix.Rule
-	(*IcmpTypeAndCode)(nil),              // 20: felix.IcmpTypeAndCode
-	(*Protocol)(nil),                     // 21: felix.Protocol
-	(*PortRange)(nil),                    // 22: felix.PortRange
-	(*WorkloadEndpointID)(nil),           // 23: felix.WorkloadEndpointID
-	(*WorkloadEndpointUpdate)(nil),       // 24: felix.WorkloadEndpointUpdate
-	(*WorkloadEndpoint)(nil),             // 25: felix.WorkloadEndpoint
-	(*QoSControls)(nil),                  // 26: felix.QoSControls
-	(*QoSPolicy)(nil),                    // 27: felix.QoSPolicy
-	(*WorkloadEndpointRemove)(nil),       // 28: felix.WorkloadEndpointRemove
-	(*HostEndpointID)(nil),               // 29: felix.HostEndpointID
-	(*HostEndpointUpdate)(nil),           // 30: felix.HostEndpointUpdate
-	(*HostEndpoint)(nil),                 // 31: felix.HostEndpoint
-	(*HostEndpointRemove)(nil),           // 32: felix.HostEndpointRemove
-	(*TierInfo)(nil),                     // 33: felix.TierInfo
-	(*NatInfo)(nil),                      // 34: felix.NatInfo
-	(*ProcessStatusUpdate)(nil),          // 35: felix.ProcessStatusUpdate
-	(*EndpointStatus)(nil),               // 36: felix.EndpointStatus
-	(*HostEndpointStatusUpdate)(nil),     // 37: felix.HostEndpointStatusUpdate
-	(*HostEndpointStatusRemove)(nil),     // 38: felix.HostEndpointStatusRemove
-	(*WorkloadEndpointStatusUpdate)(nil), // 39: felix.WorkloadEndpointStatusUpdate
-	(*WorkloadEndpointStatusRemove)(nil), // 40: felix.WorkloadEndpointStatusRemove
-	(*WireguardStatusUpdate)(nil),        // 41: felix.WireguardStatusUpdate
-	(*DataplaneInSync)(nil),              // 42: felix.DataplaneInSync
-	(*HostMetadataUpdate)(nil),           // 43: felix.HostMetadataUpdate
-	(*HostMetadataRemove)(nil),           // 44: felix.HostMetadataRemove
-	(*IPAMPoolUpdate)(nil),               // 45: felix.IPAMPoolUpdate
-	(*IPAMPoolRemove)(nil),               // 46: felix.IPAMPoolRemove
-	(*IPAMPool)(nil),                     // 47: felix.IPAMPool
-	(*GlobalBGPConfigUpdate)(nil),        // 48: felix.GlobalBGPConfigUpdate
-	(*Encapsulation)(nil),                // 49: felix.Encapsulation
-	(*TunnelType)(nil),                   // 50: felix.TunnelType
-	(*RouteUpdate)(nil),                  // 51: felix.RouteUpdate
-	(*RouteRemove)(nil),                  // 52: felix.RouteRemove
-	(*VXLANTunnelEndpointUpdate)(nil),    // 53: felix.VXLANTunnelEndpointUpdate
-	(*VXLANTunnelEndpointRemove)(nil),    // 54: felix.VXLANTunnelEndpointRemove
-	(*WireguardEndpointUpdate)(nil),      // 55: felix.WireguardEndpointUpdate
-	(*WireguardEndpointRemove)(nil),      // 56: felix.WireguardEndpointRemove
-	(*WireguardEndpointV6Update)(nil),    // 57: felix.WireguardEndpointV6Update
-	(*WireguardEndpointV6Remove)(nil),    // 58: felix.WireguardEndpointV6Remove
-	nil,                                  // 59: felix.ConfigUpdate.ConfigEntry
-}
+var (
+	file_felix_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+	file_felix_proto_msgTypes  = make([]protoimpl.MessageInfo, 70)
+	file_felix_proto_goTypes   = []any{
+		IPVersion(0),                         // 0: felix.IPVersion
+		RouteType(0),                         // 1: felix.RouteType
+		IPPoolType(0),                        // 2: felix.IPPoolType
+		IPSetUpdate_IPSetType(0),             // 3: felix.IPSetUpdate.IPSetType
+		(*SyncRequest)(nil),                  // 4: felix.SyncRequest
+		(*DataplaneStats)(nil),               // 5: felix.DataplaneStats
+		(*ReportResult)(nil),                 // 6: felix.ReportResult
+		(*ToDataplane)(nil),                  // 7: felix.ToDataplane
+		(*FromDataplane)(nil),                // 8: felix.FromDataplane
+		(*ConfigUpdate)(nil),                 // 9: felix.ConfigUpdate
+		(*InSync)(nil),                       // 10: felix.InSync
+		(*IPSetUpdate)(nil),                  // 11: felix.IPSetUpdate
+		(*IPSetDeltaUpdate)(nil),             // 12: felix.IPSetDeltaUpdate
+		(*IPSetRemove)(nil),                  // 13: felix.IPSetRemove
+		(*ActiveProfileUpdate)(nil),          // 14: felix.ActiveProfileUpdate
+		(*ActiveProfileRemove)(nil),          // 15: felix.ActiveProfileRemove
+		(*ProfileID)(nil),                    // 16: felix.ProfileID
+		(*Profile)(nil),                      // 17: felix.Profile
+		(*ActivePolicyUpdate)(nil),           // 18: felix.ActivePolicyUpdate
+		(*ActivePolicyRemove)(nil),           // 19: felix.ActivePolicyRemove
+		(*PolicyID)(nil),                     // 20: felix.PolicyID
+		(*Policy)(nil),                       // 21: felix.Policy
+		(*Rule)(nil),                         // 22: felix.Rule
+		(*ServiceAccountMatch)(nil),          // 23: felix.ServiceAccountMatch
+		(*HTTPMatch)(nil),                    // 24: felix.HTTPMatch
+		(*IcmpTypeAndCode)(nil),              // 25: felix.IcmpTypeAndCode
+		(*Protocol)(nil),                     // 26: felix.Protocol
+		(*PortRange)(nil),                    // 27: felix.PortRange
+		(*WorkloadEndpointID)(nil),           // 28: felix.WorkloadEndpointID
+		(*WorkloadEndpointUpdate)(nil),       // 29: felix.WorkloadEndpointUpdate
+		(*WorkloadEndpoint)(nil),             // 30: felix.WorkloadEndpoint
+		(*QoSControls)(nil),                  // 31: felix.QoSControls
+		(*QoSPolicy)(nil),                    // 32: felix.QoSPolicy
+		(*WorkloadEndpointRemove)(nil),       // 33: felix.WorkloadEndpointRemove
+		(*HostEndpointID)(nil),               // 34: felix.HostEndpointID
+		(*HostEndpointUpdate)(nil),           // 35: felix.HostEndpointUpdate
+		(*HostEndpoint)(nil),                 // 36: felix.HostEndpoint
+		(*HostEndpointRemove)(nil),           // 37: felix.HostEndpointRemove
+		(*TierInfo)(nil),                     // 38: felix.TierInfo
+		(*NatInfo)(nil),                      // 39: felix.NatInfo
+		(*ProcessStatusUpdate)(nil),          // 40: felix.ProcessStatusUpdate
+		(*EndpointStatus)(nil),               // 41: felix.EndpointStatus
+		(*HostEndpointStatusUpdate)(nil),     // 42: felix.HostEndpointStatusUpdate
+		(*HostEndpointStatusRemove)(nil),     // 43: felix.HostEndpointStatusRemove
+		(*WorkloadEndpointStatusUpdate)(nil), // 44: felix.WorkloadEndpointStatusUpdate
+		(*WorkloadEndpointStatusRemove)(nil), // 45: felix.WorkloadEndpointStatusRemove
+		(*WireguardStatusUpdate)(nil),        // 46: felix.WireguardStatusUpdate
+		(*DataplaneInSync)(nil),              // 47: felix.DataplaneInSync
+		(*HostMetadataUpdate)(nil),           // 48: felix.HostMetadataUpdate
+		(*HostMetadataRemove)(nil),           // 49: felix.HostMetadataRemove
+		(*IPAMPoolUpdate)(nil),               // 50: felix.IPAMPoolUpdate
+		(*IPAMPoolRemove)(nil),               // 51: felix.IPAMPoolRemove
+		(*IPAMPool)(nil),                     // 52: felix.IPAMPool
+		(*GlobalBGPConfigUpdate)(nil),        // 53: felix.GlobalBGPConfigUpdate
+		(*Encapsulation)(nil),                // 54: felix.Encapsulation
+		(*TunnelType)(nil),                   // 55: felix.TunnelType
+		(*RouteUpdate)(nil),                  // 56: felix.RouteUpdate
+		(*RouteRemove)(nil),                  // 57: felix.RouteRemove
+		(*VXLANTunnelEndpointUpdate)(nil),    // 58: felix.VXLANTunnelEndpointUpdate
+		(*VXLANTunnelEndpointRemove)(nil),    // 59: felix.VXLANTunnelEndpointRemove
+		(*WireguardEndpointUpdate)(nil),      // 60: felix.WireguardEndpointUpdate
+		(*WireguardEndpointRemove)(nil),      // 61: felix.WireguardEndpointRemove
+		(*WireguardEndpointV6Update)(nil),    // 62: felix.WireguardEndpointV6Update
+		(*WireguardEndpointV6Remove)(nil),    // 63: felix.WireguardEndpointV6Remove
+		(*ServiceAccountUpdate)(nil),         // 64: felix.ServiceAccountUpdate
+		(*ServiceAccountRemove)(nil),         // 65: felix.ServiceAccountRemove
+		(*ServiceAccountID)(nil),             // 66: felix.ServiceAccountID
+		(*NamespaceUpdate)(nil),              // 67: felix.NamespaceUpdate
+		(*NamespaceRemove)(nil),              // 68: felix.NamespaceRemove
+		(*NamespaceID)(nil),                  // 69: felix.NamespaceID
+		nil,                                  // 70: felix.ConfigUpdate.ConfigEntry
+		(*HTTPMatch_PathMatch)(nil),          // 71: felix.HTTPMatch.PathMatch
+		nil,                                  // 72: felix.ServiceAccountUpdate.LabelsEntry
+		nil,                                  // 73: felix.NamespaceUpdate.LabelsEntry
+	}
+)
+
 var file_felix_proto_depIdxs = []int32{
-	7,  // 0: felix.ToDataplane.in_sync:type_name -> felix.InSync
-	8,  // 1: felix.ToDataplane.ipset_update:type_name -> felix.IPSetUpdate
-	9,  // 2: felix.ToDataplane.ipset_delta_update:type_name -> felix.IPSetDeltaUpdate
-	10, // 3: felix.ToDataplane.ipset_remove:type_name -> felix.IPSetRemove
-	11, // 4: felix.ToDataplane.active_profile_update:type_name -> felix.ActiveProfileUpdate
-	12, // 5: felix.ToDataplane.active_profile_remove:type_name -> felix.ActiveProfileRemove
-	15, // 6: felix.ToDataplane.active_policy_update:type_name -> felix.ActivePolicyUpdate
-	16, // 7: felix.ToDataplane.active_policy_remove:type_name -> felix.ActivePolicyRemove
-	30, // 8: felix.ToDataplane.host_endpoint_update:type_name -> felix.HostEndpointUpdate
-	32, // 9: felix.ToDataplane.host_endpoint_remove:type_name -> felix.HostEndpointRemove
-	24, // 10: felix.ToDataplane.workload_endpoint_update:type_name -> felix.WorkloadEndpointUpdate
-	28, // 11: felix.ToDataplane.workload_endpoint_remove:type_name -> felix.WorkloadEndpointRemove
-	6,  // 12: felix.ToDataplane.config_update:type_name -> felix.ConfigUpdate
-	43, // 13: felix.ToDataplane.host_metadata_update:type_name -> felix.HostMetadataUpdate
-	45, // 14: felix.ToDataplane.ipam_pool_update:type_name -> felix.IPAMPoolUpdate
-	46, // 15: felix.ToDataplane.ipam_pool_remove:type_name -> felix.IPAMPoolRemove
-	44, // 16: felix.ToDataplane.host_metadata_remove:type_name -> felix.HostMetadataRemove
-	51, // 17: felix.ToDataplane.route_update:type_name -> felix.RouteUpdate
-	52, // 18: felix.ToDataplane.route_remove:type_name -> felix.RouteRemove
-	53, // 19: felix.ToDataplane.vtep_update:type_name -> felix.VXLANTunnelEndpointUpdate
-	54, // 20: felix.ToDataplane.vtep_remove:type_name -> felix.VXLANTunnelEndpointRemove
-	55, // 21: felix.ToDataplane.wireguard_endpoint_update:type_name -> felix.WireguardEndpointUpdate
-	56, // 22: felix.ToDataplane.wireguard_endpoint_remove:type_name -> felix.WireguardEndpointRemove
-	48, // 23: felix.ToDataplane.global_bgp_config_update:type_name -> felix.GlobalBGPConfigUpdate
-	49, // 24: felix.ToDataplane.encapsulation:type_name -> felix.Encapsulation
-	57, // 25: felix.ToDataplane.wireguard_endpoint_v6_update:type_name -> felix.WireguardEndpointV6Update
-	58, // 26: felix.ToDataplane.wireguard_endpoint_v6_remove:type_name -> felix.WireguardEndpointV6Remove
-	35, // 27: felix.FromDataplane.process_status_update:type_name -> felix.ProcessStatusUpdate
-	37, // 28: felix.FromDataplane.host_endpoint_status_update:type_name -> felix.HostEndpointStatusUpdate
-	38, // 29: felix.FromDataplane.host_endpoint_status_remove:type_name -> felix.HostEndpointStatusRemove
-	39, // 30: felix.FromDataplane.workload_endpoint_status_update:type_name -> felix.WorkloadEndpointStatusUpdate
-	40, // 31: felix.FromDataplane.workload_endpoint_status_remove:type_name -> felix.WorkloadEndpointStatusRemove
-	41, // 32: felix.FromDataplane.wireguard_status_update:type_name -> felix.WireguardStatusUpdate
-	42, // 33: felix.FromDataplane.dataplane_in_sync:type_name -> felix.DataplaneInSync
-	59, // 34: felix.ConfigUpdate.config:type_name -> felix.ConfigUpdate.ConfigEntry
-	3,  // 35: felix.IPSetUpdate.type:type_name -> felix.IPSetUpdate.IPSetType
-	13, // 36: felix.ActiveProfileUpdate.id:type_name -> felix.ProfileID
-	14, // 37: felix.ActiveProfileUpdate.profile:type_name -> felix.Profile
-	13, // 38: felix.ActiveProfileRemove.id:type_name -> felix.ProfileID
-	19, // 39: felix.Profile.inbound_rules:type_name -> felix.Rule
-	19, // 40: felix.Profile.outbound_rules:type_name -> felix.Rule
-	17, // 41: felix.ActivePolicyUpdate.id:type_name -> felix.PolicyID
-	18, // 42: felix.ActivePolicyUpdate.policy:type_name -> felix.Policy
-	17, // 43: felix.ActivePolicyRemove.id:type_name -> felix.PolicyID
-	19, // 44: felix.Policy.inbound_rules:type_name -> felix.Rule
-	19, // 45: felix.Policy.outbound_rules:type_name -> felix.Rule
-	0,  // 46: felix.Rule.ip_version:type_name -> felix.IPVersion
-	21, // 47: felix.Rule.protocol:type_name -> felix.Protocol
-	22, // 48: felix.Rule.src_ports:type_name -> felix.PortRange
-	22, // 49: felix.Rule.dst_ports:type_name -> felix.PortRange
-	20, // 50: felix.Rule.icmp_type_code:type_name -> felix.IcmpTypeAndCode
-	21, // 51: felix.Rule.not_protocol:type_name -> felix.Protocol
-	22, // 52: felix.Rule.not_src_ports:type_name -> felix.PortRange
-	22, // 53: felix.Rule.not_dst_ports:type_name -> felix.PortRange
-	20, // 54: felix.Rule.not_icmp_type_code:type_name -> felix.IcmpTypeAndCode
-	23, // 55: felix.WorkloadEndpointUpdate.id:type_name -> felix.WorkloadEndpointID
-	25, // 56: felix.WorkloadEndpointUpdate.endpoint:type_name -> felix.WorkloadEndpoint
-	33, // 57: felix.WorkloadEndpoint.tiers:type_name -> felix.TierInfo
-	34, // 58: felix.WorkloadEndpoint.ipv4_nat:type_name -> felix.NatInfo
-	34, // 59: felix.WorkloadEndpoint.ipv6_nat:type_name -> felix.NatInfo
-	26, // 60: felix.WorkloadEndpoint.qos_controls:type_name -> felix.QoSControls
-	27, // 61: felix.WorkloadEndpoint.qos_policies:type_name -> felix.QoSPolicy
-	23, // 62: felix.WorkloadEndpointRemove.id:type_name -> felix.WorkloadEndpointID
-	29, // 63: felix.HostEndpointUpdate.id:type_name -> felix.HostEndpointID
-	31, // 64: felix.HostEndpointUpdate.endpoint:type_name -> felix.HostEndpoint
-	33, // 65: felix.HostEndpoint.tiers:type_name -> felix.TierInfo
-	33, // 66: felix.HostEndpoint.untracked_tiers:type_name -> felix.TierInfo
-	33, // 67: felix.HostEndpoint.pre_dnat_tiers:type_name -> felix.TierInfo
-	33, // 68: felix.HostEndpoint.forward_tiers:type_name -> felix.TierInfo
-	27, // 69: felix.HostEndpoint.qos_policies:type_name -> felix.QoSPolicy
-	29, // 70: felix.HostEndpointRemove.id:type_name -> felix.HostEndpointID
-	17, // 71: felix.TierInfo.ingress_policies:type_name -> felix.PolicyID
-	17, // 72: felix.TierInfo.egress_policies:type_name -> felix.PolicyID
-	29, // 73: felix.HostEndpointStatusUpdate.id:type_name -> felix.HostEndpointID
-	36, // 74: felix.HostEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
-	29, // 75: felix.HostEndpointStatusRemove.id:type_name -> felix.HostEndpointID
-	23, // 76: felix.WorkloadEndpointStatusUpdate.id:type_name -> felix.WorkloadEndpointID
-	36, // 77: felix.WorkloadEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
-	23, // 78: felix.WorkloadEndpointStatusRemove.id:type_name -> felix.WorkloadEndpointID
-	0,  // 79: felix.WireguardStatusUpdate.ip_version:type_name -> felix.IPVersion
-	47, // 80: felix.IPAMPoolUpdate.pool:type_name -> felix.IPAMPool
-	2,  // 81: felix.RouteUpdate.ip_pool_type:type_name -> felix.IPPoolType
-	50, // 82: felix.RouteUpdate.tunnel_type:type_name -> felix.TunnelType
-	1,  // 83: felix.RouteUpdate.types:type_name -> felix.RouteType
-	84, // [84:84] is the sub-list for method output_type
-	84, // [84:84] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	10,  // 0: felix.ToDataplane.in_sync:type_name -> felix.InSync
+	11,  // 1: felix.ToDataplane.ipset_update:type_name -> felix.IPSetUpdate
+	12,  // 2: felix.ToDataplane.ipset_delta_update:type_name -> felix.IPSetDeltaUpdate
+	13,  // 3: felix.ToDataplane.ipset_remove:type_name -> felix.IPSetRemove
+	14,  // 4: felix.ToDataplane.active_profile_update:type_name -> felix.ActiveProfileUpdate
+	15,  // 5: felix.ToDataplane.active_profile_remove:type_name -> felix.ActiveProfileRemove
+	18,  // 6: felix.ToDataplane.active_policy_update:type_name -> felix.ActivePolicyUpdate
+	19,  // 7: felix.ToDataplane.active_policy_remove:type_name -> felix.ActivePolicyRemove
+	35,  // 8: felix.ToDataplane.host_endpoint_update:type_name -> felix.HostEndpointUpdate
+	37,  // 9: felix.ToDataplane.host_endpoint_remove:type_name -> felix.HostEndpointRemove
+	29,  // 10: felix.ToDataplane.workload_endpoint_update:type_name -> felix.WorkloadEndpointUpdate
+	33,  // 11: felix.ToDataplane.workload_endpoint_remove:type_name -> felix.WorkloadEndpointRemove
+	9,   // 12: felix.ToDataplane.config_update:type_name -> felix.ConfigUpdate
+	48,  // 13: felix.ToDataplane.host_metadata_update:type_name -> felix.HostMetadataUpdate
+	50,  // 14: felix.ToDataplane.ipam_pool_update:type_name -> felix.IPAMPoolUpdate
+	51,  // 15: felix.ToDataplane.ipam_pool_remove:type_name -> felix.IPAMPoolRemove
+	49,  // 16: felix.ToDataplane.host_metadata_remove:type_name -> felix.HostMetadataRemove
+	64,  // 17: felix.ToDataplane.service_account_update:type_name -> felix.ServiceAccountUpdate
+	65,  // 18: felix.ToDataplane.service_account_remove:type_name -> felix.ServiceAccountRemove
+	67,  // 19: felix.ToDataplane.namespace_update:type_name -> felix.NamespaceUpdate
+	68,  // 20: felix.ToDataplane.namespace_remove:type_name -> felix.NamespaceRemove
+	56,  // 21: felix.ToDataplane.route_update:type_name -> felix.RouteUpdate
+	57,  // 22: felix.ToDataplane.route_remove:type_name -> felix.RouteRemove
+	58,  // 23: felix.ToDataplane.vtep_update:type_name -> felix.VXLANTunnelEndpointUpdate
+	59,  // 24: felix.ToDataplane.vtep_remove:type_name -> felix.VXLANTunnelEndpointRemove
+	60,  // 25: felix.ToDataplane.wireguard_endpoint_update:type_name -> felix.WireguardEndpointUpdate
+	61,  // 26: felix.ToDataplane.wireguard_endpoint_remove:type_name -> felix.WireguardEndpointRemove
+	53,  // 27: felix.ToDataplane.global_bgp_config_update:type_name -> felix.GlobalBGPConfigUpdate
+	54,  // 28: felix.ToDataplane.encapsulation:type_name -> felix.Encapsulation
+	62,  // 29: felix.ToDataplane.wireguard_endpoint_v6_update:type_name -> felix.WireguardEndpointV6Update
+	63,  // 30: felix.ToDataplane.wireguard_endpoint_v6_remove:type_name -> felix.WireguardEndpointV6Remove
+	40,  // 31: felix.FromDataplane.process_status_update:type_name -> felix.ProcessStatusUpdate
+	42,  // 32: felix.FromDataplane.host_endpoint_status_update:type_name -> felix.HostEndpointStatusUpdate
+	43,  // 33: felix.FromDataplane.host_endpoint_status_remove:type_name -> felix.HostEndpointStatusRemove
+	44,  // 34: felix.FromDataplane.workload_endpoint_status_update:type_name -> felix.WorkloadEndpointStatusUpdate
+	45,  // 35: felix.FromDataplane.workload_endpoint_status_remove:type_name -> felix.WorkloadEndpointStatusRemove
+	46,  // 36: felix.FromDataplane.wireguard_status_update:type_name -> felix.WireguardStatusUpdate
+	47,  // 37: felix.FromDataplane.dataplane_in_sync:type_name -> felix.DataplaneInSync
+	70,  // 38: felix.ConfigUpdate.config:type_name -> felix.ConfigUpdate.ConfigEntry
+	3,   // 39: felix.IPSetUpdate.type:type_name -> felix.IPSetUpdate.IPSetType
+	16,  // 40: felix.ActiveProfileUpdate.id:type_name -> felix.ProfileID
+	17,  // 41: felix.ActiveProfileUpdate.profile:type_name -> felix.Profile
+	16,  // 42: felix.ActiveProfileRemove.id:type_name -> felix.ProfileID
+	22,  // 43: felix.Profile.inbound_rules:type_name -> felix.Rule
+	22,  // 44: felix.Profile.outbound_rules:type_name -> felix.Rule
+	20,  // 45: felix.ActivePolicyUpdate.id:type_name -> felix.PolicyID
+	21,  // 46: felix.ActivePolicyUpdate.policy:type_name -> felix.Policy
+	20,  // 47: felix.ActivePolicyRemove.id:type_name -> felix.PolicyID
+	22,  // 48: felix.Policy.inbound_rules:type_name -> felix.Rule
+	22,  // 49: felix.Policy.outbound_rules:type_name -> felix.Rule
+	0,   // 50: felix.Rule.ip_version:type_name -> felix.IPVersion
+	26,  // 51: felix.Rule.protocol:type_name -> felix.Protocol
+	27,  // 52: felix.Rule.src_ports:type_name -> felix.PortRange
+	27,  // 53: felix.Rule.dst_ports:type_name -> felix.PortRange
+	25,  // 54: felix.Rule.icmp_type_code:type_name -> felix.IcmpTypeAndCode
+	26,  // 55: felix.Rule.not_protocol:type_name -> felix.Protocol
+	27,  // 56: felix.Rule.not_src_ports:type_name -> felix.PortRange
+	27,  // 57: felix.Rule.not_dst_ports:type_name -> felix.PortRange
+	25,  // 58: felix.Rule.not_icmp_type_code:type_name -> felix.IcmpTypeAndCode
+	23,  // 59: felix.Rule.src_service_account_match:type_name -> felix.ServiceAccountMatch
+	23,  // 60: felix.Rule.dst_service_account_match:type_name -> felix.ServiceAccountMatch
+	24,  // 61: felix.Rule.http_match:type_name -> felix.HTTPMatch
+	71,  // 62: felix.HTTPMatch.paths:type_name -> felix.HTTPMatch.PathMatch
+	28,  // 63: felix.WorkloadEndpointUpdate.id:type_name -> felix.WorkloadEndpointID
+	30,  // 64: felix.WorkloadEndpointUpdate.endpoint:type_name -> felix.WorkloadEndpoint
+	38,  // 65: felix.WorkloadEndpoint.tiers:type_name -> felix.TierInfo
+	39,  // 66: felix.WorkloadEndpoint.ipv4_nat:type_name -> felix.NatInfo
+	39,  // 67: felix.WorkloadEndpoint.ipv6_nat:type_name -> felix.NatInfo
+	31,  // 68: felix.WorkloadEndpoint.qos_controls:type_name -> felix.QoSControls
+	32,  // 69: felix.WorkloadEndpoint.qos_policies:type_name -> felix.QoSPolicy
+	28,  // 70: felix.WorkloadEndpointRemove.id:type_name -> felix.WorkloadEndpointID
+	34,  // 71: felix.HostEndpointUpdate.id:type_name -> felix.HostEndpointID
+	36,  // 72: felix.HostEndpointUpdate.endpoint:type_name -> felix.HostEndpoint
+	38,  // 73: felix.HostEndpoint.tiers:type_name -> felix.TierInfo
+	38,  // 74: felix.HostEndpoint.untracked_tiers:type_name -> felix.TierInfo
+	38,  // 75: felix.HostEndpoint.pre_dnat_tiers:type_name -> felix.TierInfo
+	38,  // 76: felix.HostEndpoint.forward_tiers:type_name -> felix.TierInfo
+	32,  // 77: felix.HostEndpoint.qos_policies:type_name -> felix.QoSPolicy
+	34,  // 78: felix.HostEndpointRemove.id:type_name -> felix.HostEndpointID
+	20,  // 79: felix.TierInfo.ingress_policies:type_name -> felix.PolicyID
+	20,  // 80: felix.TierInfo.egress_policies:type_name -> felix.PolicyID
+	34,  // 81: felix.HostEndpointStatusUpdate.id:type_name -> felix.HostEndpointID
+	41,  // 82: felix.HostEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
+	34,  // 83: felix.HostEndpointStatusRemove.id:type_name -> felix.HostEndpointID
+	28,  // 84: felix.WorkloadEndpointStatusUpdate.id:type_name -> felix.WorkloadEndpointID
+	41,  // 85: felix.WorkloadEndpointStatusUpdate.status:type_name -> felix.EndpointStatus
+	28,  // 86: felix.WorkloadEndpointStatusRemove.id:type_name -> felix.WorkloadEndpointID
+	0,   // 87: felix.WireguardStatusUpdate.ip_version:type_name -> felix.IPVersion
+	52,  // 88: felix.IPAMPoolUpdate.pool:type_name -> felix.IPAMPool
+	2,   // 89: felix.RouteUpdate.ip_pool_type:type_name -> felix.IPPoolType
+	55,  // 90: felix.RouteUpdate.tunnel_type:type_name -> felix.TunnelType
+	1,   // 91: felix.RouteUpdate.types:type_name -> felix.RouteType
+	66,  // 92: felix.ServiceAccountUpdate.id:type_name -> felix.ServiceAccountID
+	72,  // 93: felix.ServiceAccountUpdate.labels:type_name -> felix.ServiceAccountUpdate.LabelsEntry
+	66,  // 94: felix.ServiceAccountRemove.id:type_name -> felix.ServiceAccountID
+	69,  // 95: felix.NamespaceUpdate.id:type_name -> felix.NamespaceID
+	73,  // 96: felix.NamespaceUpdate.labels:type_name -> felix.NamespaceUpdate.LabelsEntry
+	69,  // 97: felix.NamespaceRemove.id:type_name -> felix.NamespaceID
+	4,   // 98: felix.PolicySync.Sync:input_type -> felix.SyncRequest
+	5,   // 99: felix.PolicySync.Report:input_type -> felix.DataplaneStats
+	7,   // 100: felix.PolicySync.Sync:output_type -> felix.ToDataplane
+	6,   // 101: felix.PolicySync.Report:output_type -> felix.ReportResult
+	100, // [100:102] is the sub-list for method output_type
+	98,  // [98:100] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_felix_proto_init() }
@@ -4723,7 +5545,7 @@ func file_felix_proto_init() {
 	if File_felix_proto != nil {
 		return
 	}
-	file_felix_proto_msgTypes[0].OneofWrappers = []any{
+	file_felix_proto_msgTypes[3].OneofWrappers = []any{
 		(*ToDataplane_InSync)(nil),
 		(*ToDataplane_IpsetUpdate)(nil),
 		(*ToDataplane_IpsetDeltaUpdate)(nil),
@@ -4741,6 +5563,10 @@ func file_felix_proto_init() {
 		(*ToDataplane_IpamPoolUpdate)(nil),
 		(*ToDataplane_IpamPoolRemove)(nil),
 		(*ToDataplane_HostMetadataRemove)(nil),
+		(*ToDataplane_ServiceAccountUpdate)(nil),
+		(*ToDataplane_ServiceAccountRemove)(nil),
+		(*ToDataplane_NamespaceUpdate)(nil),
+		(*ToDataplane_NamespaceRemove)(nil),
 		(*ToDataplane_RouteUpdate)(nil),
 		(*ToDataplane_RouteRemove)(nil),
 		(*ToDataplane_VtepUpdate)(nil),
@@ -4752,7 +5578,7 @@ func file_felix_proto_init() {
 		(*ToDataplane_WireguardEndpointV6Update)(nil),
 		(*ToDataplane_WireguardEndpointV6Remove)(nil),
 	}
-	file_felix_proto_msgTypes[1].OneofWrappers = []any{
+	file_felix_proto_msgTypes[4].OneofWrappers = []any{
 		(*FromDataplane_ProcessStatusUpdate)(nil),
 		(*FromDataplane_HostEndpointStatusUpdate)(nil),
 		(*FromDataplane_HostEndpointStatusRemove)(nil),
@@ -4761,15 +5587,19 @@ func file_felix_proto_init() {
 		(*FromDataplane_WireguardStatusUpdate)(nil),
 		(*FromDataplane_DataplaneInSync)(nil),
 	}
-	file_felix_proto_msgTypes[15].OneofWrappers = []any{
+	file_felix_proto_msgTypes[18].OneofWrappers = []any{
 		(*Rule_IcmpType)(nil),
 		(*Rule_IcmpTypeCode)(nil),
 		(*Rule_NotIcmpType)(nil),
 		(*Rule_NotIcmpTypeCode)(nil),
 	}
-	file_felix_proto_msgTypes[17].OneofWrappers = []any{
+	file_felix_proto_msgTypes[22].OneofWrappers = []any{
 		(*Protocol_Number)(nil),
 		(*Protocol_Name)(nil),
+	}
+	file_felix_proto_msgTypes[67].OneofWrappers = []any{
+		(*HTTPMatch_PathMatch_Exact)(nil),
+		(*HTTPMatch_PathMatch_Prefix)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4777,9 +5607,9 @@ func file_felix_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_felix_proto_rawDesc), len(file_felix_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   56,
+			NumMessages:   70,
 			NumExtensions: 0,
-			NumServices:   0,
+			NumServices:   1,
 		},
 		GoTypes:           file_felix_proto_goTypes,
 		DependencyIndexes: file_felix_proto_depIdxs,

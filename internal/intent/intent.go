@@ -182,6 +182,7 @@ type Rule struct {
 	ICMP        *ICMP
 	NotICMP     *ICMP
 	Src, Dst    Peer
+	Requests    *Requests // what it asks beyond packets; nil: nothing
 }
 
 // ICMP matches a type, and a code unless AnyCode: those of ICMP (RFC 792) in IPv4, of ICMPv6 (RFC 4443) in IPv6.

@@ -129,6 +129,8 @@ func (f filler) special(v reflect.Value) (any, bool) {
 		return intent.DSCP(f.IntN(65)), true
 	case *intent.Group:
 		return (*intent.Group)(nil), true
+	case *intent.Requests: // which are for proxies alone
+		return (*intent.Requests)(nil), true
 	}
 	return nil, false
 }

@@ -12,9 +12,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/twillnet/twill/api/felixpb"
+	"github.com/twillnet/twill/internal/dataplane/felixwire"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/intent/match"
 	"github.com/twillnet/twill/internal/seedtest"
+)
+
+// Numbers of protocols (IANA).
+const (
+	icmp, tcp, udp, icmpv6, sctp, udplite = 1, 6, 17, 58, 132, 136
 )
 
 // world has what random rules and packets are made of: little, so that they meet. Set x has the addresses that end in an odd number, and pX each odd
@@ -159,7 +165,7 @@ func TestRulesSayWhatTheyMean(t *testing.T) {
 	matched, refused := 0, 0
 	for range 3000 {
 		r := w.rule()
-		list, err := encodeRules(web, intent.Ingress, []intent.Rule{{Action: intent.Allow, Void: true}, r})
+		list, err := felixwire.Rules(web, intent.Ingress, []intent.Rule{{Action: intent.Allow, Void: true}, r})
 		if err != nil {
 			refused++
 		}

@@ -1,6 +1,7 @@
 package felixbackend
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 
@@ -94,4 +95,17 @@ func (d *Driver) key(w *pb.WireguardStatusUpdate) {
 	if d.cfg.Keys != nil {
 		d.cfg.Keys(kind, public)
 	}
+}
+
+// outcome is what a driver's word for the state of an endpoint means.
+func outcome(id intent.EndpointID, word string) intent.Outcome {
+	switch word {
+	case "up":
+		return intent.Outcome{Key: id}
+	case "down":
+		return intent.Outcome{Key: id, Reason: "the dataplane driver says that it is down"}
+	case "":
+		return intent.Outcome{Key: id, Err: silent{}}
+	}
+	return intent.Outcome{Key: id, Err: fmt.Errorf("the dataplane driver says %q of it", cmp.Or(word, "nothing"))}
 }

@@ -1,10 +1,10 @@
 package felixbackend
 
 import (
-	"errors"
 	"fmt"
 
 	pb "github.com/twillnet/twill/api/felixpb"
+	"github.com/twillnet/twill/internal/dataplane/felixwire"
 	"github.com/twillnet/twill/internal/dataplane/unsent"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -12,19 +12,16 @@ import (
 // translator makes messages for one driver that runs, and remembers what they were made of where others depend on it.
 type translator struct {
 	network
-	begun    bool                              // the driver knows shut
-	policies map[intent.PolicyID]intent.Policy // that the driver has
-	stages   map[intent.PolicyID]stages        // of host endpoints' policies, as the driver has them
+	begun    bool                                 // the driver knows felixwire.Shut
+	policies map[intent.PolicyID]intent.Policy    // that the driver has
+	stages   map[intent.PolicyID]felixwire.Stages // of host endpoints' policies, as the driver has them
 	hosts    map[intent.EndpointID]*intent.Group
 	ids      map[wireID]intent.EndpointID
 }
 
-// stages are those at which a policy is asked, if not where most are.
-type stages struct{ untracked, preDNAT bool }
-
 func newTranslator(node string) *translator {
 	return &translator{
-		network: newNetwork(node), policies: map[intent.PolicyID]intent.Policy{}, stages: map[intent.PolicyID]stages{}, hosts: map[intent.EndpointID]*intent.Group{}, ids: map[wireID]intent.EndpointID{},
+		network: newNetwork(node), policies: map[intent.PolicyID]intent.Policy{}, stages: map[intent.PolicyID]felixwire.Stages{}, hosts: map[intent.EndpointID]*intent.Group{}, ids: map[wireID]intent.EndpointID{},
 	}
 }
 
@@ -47,17 +44,17 @@ func (t *translator) translate(items []any) *batch {
 	b := &batch{refused: map[intent.Key]error{}}
 	if !t.begun {
 		t.begun = true
-		t.policy(b, shut)
+		t.policy(b, felixwire.Shut)
 	}
 	for _, item := range items {
 		switch x := item.(type) {
 		case intent.IPSet:
-			if t.wanted(x.ID) {
-				b.sets = append(b.sets, encodeSet(x))
+			if felixwire.OfPolicy(x.ID) {
+				b.sets = append(b.sets, felixwire.Set(x))
 			}
 		case intent.MemberDelta:
-			if t.wanted(x.Set) {
-				b.sets = append(b.sets, encodeDelta(x))
+			if felixwire.OfPolicy(x.Set) {
+				b.sets = append(b.sets, felixwire.Delta(x))
 			}
 		case intent.Policy:
 			t.policies[x.ID] = x // sent once the stages of all are known
@@ -74,26 +71,16 @@ func (t *translator) translate(items []any) *batch {
 	return b
 }
 
-// wanted reports whether a driver has a use for a set.
-func (t *translator) wanted(id intent.SetID) bool {
-	for _, other := range ofTunnels {
-		if id == other {
-			return false
-		}
-	}
-	return true
-}
-
 // asked adds the policies that changed, and those whose stages did.
 func (t *translator) asked(b *batch, items []any) {
-	now := map[intent.PolicyID]stages{}
+	now := map[intent.PolicyID]felixwire.Stages{}
 	for _, g := range t.hosts {
 		for n, list := range [][]intent.Tier{g.Untracked, g.PreDNAT} {
 			for _, tier := range list {
 				for _, ids := range [][]intent.PolicyID{tier.Ingress, tier.Egress} {
 					for _, id := range ids {
 						s := now[id]
-						now[id] = stages{s.untracked || n == 0, s.preDNAT || n == 1}
+						now[id] = felixwire.Stages{Untracked: s.Untracked || n == 0, PreDNAT: s.PreDNAT || n == 1}
 					}
 				}
 			}
@@ -119,24 +106,16 @@ func (t *translator) policy(b *batch, p intent.Policy) {
 	if p.ID.Staged() {
 		return
 	}
-	in, inErr := encodeRules(p.ID, intent.Ingress, p.Ingress)
-	out, outErr := encodeRules(p.ID, intent.Egress, p.Egress)
-	if err := errors.Join(inErr, outErr); err != nil {
+	m, err := felixwire.Policy(p, t.stages[p.ID])
+	if err != nil {
 		b.refused[p.ID] = err
 	}
-	if isProfile(p.ID) {
-		b.profiles = append(b.profiles, &pb.ToDataplane{Payload: &pb.ToDataplane_ActiveProfileUpdate{ActiveProfileUpdate: &pb.ActiveProfileUpdate{
-			Id: &pb.ProfileID{Name: p.ID.Name}, Profile: &pb.Profile{InboundRules: in, OutboundRules: out},
-		}}})
-		return
+	if felixwire.IsProfile(p.ID) {
+		b.profiles = append(b.profiles, m)
+	} else {
+		b.policies = append(b.policies, m)
 	}
-	s := t.stages[p.ID]
-	b.policies = append(b.policies, &pb.ToDataplane{Payload: &pb.ToDataplane_ActivePolicyUpdate{ActivePolicyUpdate: &pb.ActivePolicyUpdate{
-		Id: policyID(p.ID), Policy: &pb.Policy{InboundRules: in, OutboundRules: out, Untracked: s.untracked, PreDnat: s.preDNAT, Namespace: p.ID.Namespace, Tier: p.Tier},
-	}}})
 }
-
-func isProfile(id intent.PolicyID) bool { return id.Kind == "Profile" }
 
 func (t *translator) endpoint(b *batch, e intent.Endpoint) {
 	wire := wireOf(e.ID)
@@ -148,30 +127,26 @@ func (t *translator) endpoint(b *batch, e intent.Endpoint) {
 	if delete(t.hosts, e.ID); e.ID.Kind == intent.Host && e.Closed == "" {
 		t.hosts[e.ID] = e.Policies()
 	}
-	b.endpoints = append(b.endpoints, encodeEndpoint(e))
+	b.endpoints = append(b.endpoints, felixwire.Endpoint(e))
 }
 
 // remove adds the end of an item. They come in an order in which nothing is in use any more.
 func (t *translator) remove(b *batch, k intent.Key) {
 	switch id := k.(type) {
 	case intent.SetID:
-		if t.wanted(id) {
-			b.removed = append(b.removed, &pb.ToDataplane{Payload: &pb.ToDataplane_IpsetRemove{IpsetRemove: &pb.IPSetRemove{Id: string(id)}}})
+		if felixwire.OfPolicy(id) {
+			b.removed = append(b.removed, felixwire.RemoveSet(id))
 		}
 	case intent.PolicyID:
 		delete(t.policies, id)
-		switch {
-		case id.Staged():
-		case isProfile(id):
-			b.removed = append(b.removed, &pb.ToDataplane{Payload: &pb.ToDataplane_ActiveProfileRemove{ActiveProfileRemove: &pb.ActiveProfileRemove{Id: &pb.ProfileID{Name: id.Name}}}})
-		default:
-			b.removed = append(b.removed, &pb.ToDataplane{Payload: &pb.ToDataplane_ActivePolicyRemove{ActivePolicyRemove: &pb.ActivePolicyRemove{Id: policyID(id)}}})
+		if !id.Staged() {
+			b.removed = append(b.removed, felixwire.RemovePolicy(id))
 		}
 	case intent.EndpointID:
 		delete(t.hosts, id)
 		if wire := wireOf(id); t.ids[wire] == id {
 			delete(t.ids, wire)
-			b.removed = append(b.removed, removeEndpoint(id))
+			b.removed = append(b.removed, felixwire.RemoveEndpoint(id))
 		}
 	default:
 		t.forget(k)

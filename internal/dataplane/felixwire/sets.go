@@ -1,4 +1,4 @@
-package felixbackend
+package felixwire
 
 import (
 	"fmt"
@@ -11,7 +11,11 @@ import (
 // ofTunnels are sets that no rule of policy names. Drivers know other hosts by HostMetadataUpdate.
 var ofTunnels = []intent.SetID{intent.SetVXLANPeers, intent.SetIPIPPeers, intent.SetWireGuardPeers}
 
-func encodeSet(s intent.IPSet) *pb.ToDataplane {
+// OfPolicy reports whether a set is one that rules name.
+func OfPolicy(id intent.SetID) bool { return !slices.Contains(ofTunnels, id) }
+
+// Set returns the message of a set with all its members.
+func Set(s intent.IPSet) *pb.ToDataplane {
 	kind := pb.IPSetUpdate_NET
 	if s.Kind == intent.SetPorts {
 		kind = pb.IPSetUpdate_IP_AND_PORT
@@ -19,7 +23,8 @@ func encodeSet(s intent.IPSet) *pb.ToDataplane {
 	return &pb.ToDataplane{Payload: &pb.ToDataplane_IpsetUpdate{IpsetUpdate: &pb.IPSetUpdate{Id: string(s.ID), Type: kind, Members: members(s.Members)}}}
 }
 
-func encodeDelta(d intent.MemberDelta) *pb.ToDataplane {
+// Delta returns the message of a change of a set.
+func Delta(d intent.MemberDelta) *pb.ToDataplane {
 	return &pb.ToDataplane{Payload: &pb.ToDataplane_IpsetDeltaUpdate{IpsetDeltaUpdate: &pb.IPSetDeltaUpdate{
 		Id: string(d.Set), AddedMembers: members(d.Added), RemovedMembers: members(d.Removed),
 	}}}
@@ -27,6 +32,11 @@ func encodeDelta(d intent.MemberDelta) *pb.ToDataplane {
 
 // names are those of protocols with ports.
 var names = map[uint8]string{tcp: "tcp", udp: "udp", sctp: "sctp"}
+
+// RemoveSet returns the message that a set is no more.
+func RemoveSet(id intent.SetID) *pb.ToDataplane {
+	return &pb.ToDataplane{Payload: &pb.ToDataplane_IpsetRemove{IpsetRemove: &pb.IPSetRemove{Id: string(id)}}}
+}
 
 // members are sorted, so that one state is one message.
 func members(list []intent.Member) (out []string) {

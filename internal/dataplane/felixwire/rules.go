@@ -1,4 +1,4 @@
-package felixbackend
+package felixwire
 
 import (
 	"fmt"
@@ -20,9 +20,9 @@ var withPorts = []uint8{tcp, udp, sctp, udplite}
 // actions are the protocol's, by intent's.
 var actions = [...]string{intent.Deny: "deny", intent.Allow: "allow", intent.Pass: "pass", intent.Log: "log"}
 
-// encodeRules returns rules that decide as those of a policy do. What a driver's own reading of a rule could leave open is said in several rules, each
+// Rules returns rules that decide as those of a policy do. What a driver's own reading of a rule could leave open is said in several rules, each
 // of one family or one protocol. An error names a rule that the protocol cannot say: what stands for it allows less, or denies more.
-func encodeRules(id intent.PolicyID, dir intent.Direction, list []intent.Rule) (out []*pb.Rule, err error) {
+func Rules(id intent.PolicyID, dir intent.Direction, list []intent.Rule) (out []*pb.Rule, err error) {
 	for n, r := range list {
 		same, ok := byProtocol(r)
 		if !ok && err == nil {
@@ -167,7 +167,36 @@ func encodeRule(r intent.Rule) *pb.Rule {
 	} else if i != nil {
 		x.NotIcmp = &pb.Rule_NotIcmpTypeCode{NotIcmpTypeCode: &pb.IcmpTypeAndCode{Type: int32(i.Type), Code: int32(i.Code)}}
 	}
+	encodeRequests(x, r.Requests)
 	return x
+}
+
+// encodeRequests adds what a rule asks beyond packets.
+func encodeRequests(x *pb.Rule, q *intent.Requests) {
+	if q == nil {
+		return
+	}
+	x.OriginalSrcSelector, x.OriginalNotSrcSelector, x.OriginalSrcNamespaceSelector = q.Src.Selector, q.Src.NotSelector, q.Src.NamespaceSelector
+	x.OriginalDstSelector, x.OriginalNotDstSelector, x.OriginalDstNamespaceSelector = q.Dst.Selector, q.Dst.NotSelector, q.Dst.NamespaceSelector
+	x.SrcServiceAccountMatch, x.DstServiceAccountMatch = accounts(q.Src.Accounts), accounts(q.Dst.Accounts)
+	if q.HTTP == nil {
+		return
+	}
+	x.HttpMatch = &pb.HTTPMatch{Methods: q.HTTP.Methods}
+	for _, p := range q.HTTP.Paths {
+		one := &pb.HTTPMatch_PathMatch{PathMatch: &pb.HTTPMatch_PathMatch_Exact{Exact: p.Exact}}
+		if p.Exact == "" {
+			one.PathMatch = &pb.HTTPMatch_PathMatch_Prefix{Prefix: p.Prefix}
+		}
+		x.HttpMatch.Paths = append(x.HttpMatch.Paths, one)
+	}
+}
+
+func accounts(a *intent.Accounts) *pb.ServiceAccountMatch {
+	if a == nil {
+		return nil
+	}
+	return &pb.ServiceAccountMatch{Selector: a.Selector, Names: a.Names}
 }
 
 func protocol(number uint8) *pb.Protocol {

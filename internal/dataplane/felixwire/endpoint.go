@@ -1,8 +1,6 @@
-package felixbackend
+package felixwire
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -10,15 +8,15 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// shut is a policy of the agent's own, which denies everything: a host endpoint that must carry no traffic has no state that says so.
-var shut = intent.Policy{
+// Shut is a policy of the agent's own, which denies everything: a host endpoint that must carry no traffic has no state that says so.
+var Shut = intent.Policy{
 	ID: intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "twill-closed"}, Tier: "twill-closed",
 	Ingress: []intent.Rule{{Action: intent.Deny}}, Egress: []intent.Rule{{Action: intent.Deny}},
 }
 
-// workloadID names an endpoint as upstream does: by the parts of its name, which is node-orchestrator-workload-endpoint, with dashes in the parts doubled. A
+// WorkloadID names an endpoint as upstream does: by the parts of its name, which is node-orchestrator-workload-endpoint, with dashes in the parts doubled. A
 // name that nobody made so stands for itself.
-func workloadID(id intent.EndpointID) *pb.WorkloadEndpointID {
+func WorkloadID(id intent.EndpointID) *pb.WorkloadEndpointID {
 	parts := strings.Split(strings.ReplaceAll(id.Name, "--", "\x00"), "-")
 	if len(parts) != 4 {
 		return &pb.WorkloadEndpointID{WorkloadId: id.Namespace, EndpointId: id.Name}
@@ -29,25 +27,12 @@ func workloadID(id intent.EndpointID) *pb.WorkloadEndpointID {
 	return &pb.WorkloadEndpointID{OrchestratorId: parts[1], WorkloadId: id.Namespace + "/" + parts[2], EndpointId: parts[3]}
 }
 
-// wireID is a name of an endpoint on the wire, as a key of maps.
-type wireID struct{ host, orchestrator, workload, endpoint string }
-
-func wireOf(id intent.EndpointID) wireID {
-	if id.Kind == intent.Host {
-		return wireID{host: id.Name}
-	}
-	return workloadWire(workloadID(id))
-}
-
-func workloadWire(id *pb.WorkloadEndpointID) wireID {
-	return wireID{"", id.GetOrchestratorId(), id.GetWorkloadId(), id.GetEndpointId()}
-}
-
-func encodeEndpoint(e intent.Endpoint) *pb.ToDataplane {
+// Endpoint returns the message of an endpoint.
+func Endpoint(e intent.Endpoint) *pb.ToDataplane {
 	if e.ID.Kind == intent.Host {
 		return &pb.ToDataplane{Payload: &pb.ToDataplane_HostEndpointUpdate{HostEndpointUpdate: &pb.HostEndpointUpdate{Id: &pb.HostEndpointID{EndpointId: e.ID.Name}, Endpoint: hostEndpoint(e)}}}
 	}
-	return &pb.ToDataplane{Payload: &pb.ToDataplane_WorkloadEndpointUpdate{WorkloadEndpointUpdate: &pb.WorkloadEndpointUpdate{Id: workloadID(e.ID), Endpoint: workloadEndpoint(e)}}}
+	return &pb.ToDataplane{Payload: &pb.ToDataplane_WorkloadEndpointUpdate{WorkloadEndpointUpdate: &pb.WorkloadEndpointUpdate{Id: WorkloadID(e.ID), Endpoint: workloadEndpoint(e)}}}
 }
 
 // workloadEndpoint of one that is closed has another state than active, and no policy or profile that allows anything.
@@ -77,7 +62,7 @@ func hostEndpoint(e intent.Endpoint) *pb.HostEndpoint {
 	h := &pb.HostEndpoint{Name: e.Link, QosPolicies: encodeDSCP(e.QoS.DSCP)}
 	h.ExpectedIpv4Addrs, h.ExpectedIpv6Addrs = byVersion(e.Addrs, netip.Addr.String)
 	if e.Closed != "" {
-		h.Tiers = encodeTiers([]intent.Tier{{Name: shut.Tier, Ingress: []intent.PolicyID{shut.ID}, Egress: []intent.PolicyID{shut.ID}}})
+		h.Tiers = encodeTiers([]intent.Tier{{Name: Shut.Tier, Ingress: []intent.PolicyID{Shut.ID}, Egress: []intent.PolicyID{Shut.ID}}})
 		h.ForwardTiers = h.GetTiers()
 		return h
 	}
@@ -144,22 +129,10 @@ func encodeDSCP(d intent.DSCP) []*pb.QoSPolicy {
 	return []*pb.QoSPolicy{{Dscp: int32(d) - 1}}
 }
 
-func removeEndpoint(id intent.EndpointID) *pb.ToDataplane {
+// RemoveEndpoint returns the message that an endpoint is no more.
+func RemoveEndpoint(id intent.EndpointID) *pb.ToDataplane {
 	if id.Kind == intent.Host {
 		return &pb.ToDataplane{Payload: &pb.ToDataplane_HostEndpointRemove{HostEndpointRemove: &pb.HostEndpointRemove{Id: &pb.HostEndpointID{EndpointId: id.Name}}}}
 	}
-	return &pb.ToDataplane{Payload: &pb.ToDataplane_WorkloadEndpointRemove{WorkloadEndpointRemove: &pb.WorkloadEndpointRemove{Id: workloadID(id)}}}
-}
-
-// outcome is what a driver's word for the state of an endpoint means.
-func outcome(id intent.EndpointID, word string) intent.Outcome {
-	switch word {
-	case "up":
-		return intent.Outcome{Key: id}
-	case "down":
-		return intent.Outcome{Key: id, Reason: "the dataplane driver says that it is down"}
-	case "":
-		return intent.Outcome{Key: id, Err: silent{}}
-	}
-	return intent.Outcome{Key: id, Err: fmt.Errorf("the dataplane driver says %q of it", cmp.Or(word, "nothing"))}
+	return &pb.ToDataplane{Payload: &pb.ToDataplane_WorkloadEndpointRemove{WorkloadEndpointRemove: &pb.WorkloadEndpointRemove{Id: WorkloadID(id)}}}
 }

@@ -302,8 +302,8 @@ var doors = map[string][]string{
 	"go.uber.org/zap":                  {"internal/datastore"},
 	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/kubecontrollers", "internal/nodekeep", "internal/relay/process", "internal/lab", "internal/bench", "internal/kubecluster"},
 	"golang.org/x/time":                {"internal/dhcp/dhcpd"},
-	"google.golang.org/grpc":           {"internal/datastore/etcdstore", "internal/datastore/etcdproxy", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/orchestrator"},
-	"google.golang.org/protobuf":       {"internal/datastore/etcdproxy", "internal/bgp/speaker", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/orchestrator"},
+	"google.golang.org/grpc":           {"internal/datastore/etcdstore", "internal/datastore/etcdproxy", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/dataplane/policysync", "internal/orchestrator"},
+	"google.golang.org/protobuf":       {"internal/datastore/etcdproxy", "internal/bgp/speaker", "internal/relay", "api/relaypb", "api/endpointpb", "api/dataplanepb", "api/felixpb", "internal/dataplane/remote", "internal/dataplane/felixbackend", "internal/dataplane/policysync", "internal/orchestrator"},
 	"github.com/klauspost/compress":    {"internal/relay"},
 	"github.com/twillnet/twill/cmd":    {},
 }

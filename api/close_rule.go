@@ -27,6 +27,9 @@ func (d *decoder) closeRules(l ruleList) {
 		for field, reason := range checkRule(rule) {
 			problems[field] = reason
 		}
+		if reason := placeOfHTTP(d.Resource, l.path); rule.HTTP != nil && reason != "" {
+			problems["http"] = reason
+		}
 		action, known := rule.Action, slices.Contains([]Action{Allow, Deny, Log, Pass}, rule.Action)
 		if _, unreadable := problems["action"]; !known && !unreadable {
 			problems["action"] = fmt.Sprintf("is %q: want Allow, Deny, Log or Pass", action)
@@ -187,8 +190,8 @@ func checkRule(r *Rule) map[string]string {
 			problems["notProtocol"] = fmt.Sprintf("is %s: unknown", r.NotProtocol)
 		}
 	}
-	if r.HTTP != nil {
-		problems["http"] = "is not honoured"
+	if reason := checkHTTP(r); reason != "" {
+		problems["http"] = reason
 	}
 	for _, i := range []struct {
 		field string

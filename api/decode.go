@@ -21,7 +21,7 @@ type Document struct {
 	Line     int // where that document begins, from 1
 	Resource Resource
 	JSON     []byte      // the resource as it was written, as JSON
-	Warnings FieldErrors // fields that have no effect, see [Unhonoured]; the resource is right all the same
+	Warnings FieldErrors // fields that have no effect, see [Unhonoured], or only where something else does its part; the resource is right all the same
 }
 
 // Decode reads YAML or JSON: one or more documents, each a resource, a list of
@@ -171,7 +171,7 @@ func (s *strict) resource(raw []byte, path string, depth int) {
 		}
 		warnings = append(warnings, &e)
 	}
-	for _, e := range idle(r) {
+	for _, e := range slices.Concat(idle(r), Conditional(r)) {
 		e.Doc, e.Line, e.Path = s.doc, s.line, strings.TrimPrefix(path+"."+e.Path, ".")
 		warnings = append(warnings, e)
 	}

@@ -29,7 +29,7 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "AWS's check of sources", in: felixHead + "{awsSrcDstCheck: Disable}", path: "spec.awsSrcDstCheck", says: "the settings of instances in AWS stay as they are"},
 		{name: "metrics for anybody who shows a certificate", in: felixHead + "{prometheusMetricsClientAuth: RequireAnyClientCert}", path: "spec.prometheusMetricsClientAuth", says: "prometheusMetricsCAFile"},
 		{name: "a field in a List that would have to be honoured", in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: projectcalico.org/v3, kind: FelixConfiguration, metadata: {name: a}, spec: {istioAmbientMode: Enabled}}]", path: "items[0].spec.istioAmbientMode", says: "Calico has this field"},
-		{name: "http", in: head + "spec: {ingress: [{action: Allow, http: {methods: [GET]}}]}", path: "spec.ingress[0].http", says: "Calico has this field"},
+		{name: "http, of which there is a warning", in: head + "spec: {ingress: [{action: Allow, http: {methods: [GET]}}]}"},
 		{name: "fields that Calico has and that say nothing", in: felixHead + "{bpfLogLevel: '', bpfLogFilters: {}, bpfDSROptoutCIDRs: [], iptablesBackend: null}"},
 		{name: "an empty field that nobody has", in: felixHead + "{bpfLogLevl: ''}", path: "spec.bpfLogLevl", says: "unknown field", suggestion: "bpfLogLevel"},
 		{name: "a kind that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: IPAMBlock\nmetadata: {name: a}", path: "kind", says: "Calico has this kind"},

@@ -9,9 +9,6 @@ import (
 // unhonoured is the one table of the fields of the API on which Twill does not act. A field that is not in it is honoured:
 // TestEveryFieldHasAFate wants the name of a test that shows it.
 var unhonoured = slices.Concat(
-	fatesOf[Rule](
-		fate(Refused, "no proxy looks into requests; a rule that is stored denies without this condition, or allows nothing", "http"),
-	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
@@ -87,7 +84,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneWatchdogTimeout=90s
 		featureGates istioDSCPMark=23
 		kubeMasqueradeBit=14
-		netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
+		netlinkTimeout=10s nftablesMapRefreshInterval
 		prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile`),
 	fate(Warned, "it is for kube-proxy's mode IPVS, which Twill does not know; in its other modes node ports are translated before policy is asked", `kubeNodePortRanges=["30000:32767"]`),
 	fate(Warned, forFaults, `debugSimulateCalcGraphHangAfter=0s|0

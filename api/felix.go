@@ -35,6 +35,7 @@ type FelixConfigurationSpec struct {
 	LogSeveritySys    string `json:"logSeveritySys,omitempty"`
 	LogFilePath       string `json:"logFilePath,omitempty"` // absolute, or none
 
+	PolicySyncPathPrefix     string `json:"policySyncPathPrefix,omitempty"`     // absolute, or none (default)
 	EndpointStatusPathPrefix string `json:"endpointStatusPathPrefix,omitempty"` // absolute, or none (default)
 
 	LogDebugFilenameRegex   string `json:"logDebugFilenameRegex,omitempty"`

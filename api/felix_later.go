@@ -84,7 +84,6 @@ type LaterSettings struct {
 	NftablesFlowTableOffload           Later `json:"nftablesFlowTableOffload,omitempty"`
 	NftablesMangleAllowAction          Later `json:"nftablesMangleAllowAction,omitempty"`
 	NftablesMapRefreshInterval         Later `json:"nftablesMapRefreshInterval,omitempty"`
-	PolicySyncPathPrefix               Later `json:"policySyncPathPrefix,omitempty"`
 	PrometheusMetricsClientAuth        Later `json:"prometheusMetricsClientAuth,omitempty"`
 	PrometheusReporterCAFile           Later `json:"prometheusReporterCAFile,omitempty"`
 	PrometheusReporterCertFile         Later `json:"prometheusReporterCertFile,omitempty"`

@@ -241,6 +241,7 @@ func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
 	v.filePath("spec.logFilePath", s.LogFilePath)
 	v.filePath("spec.debugMemoryProfilePath", s.DebugMemoryProfilePath)
 	v.filePath("spec.endpointStatusPathPrefix", s.EndpointStatusPathPrefix)
+	v.filePath("spec.policySyncPathPrefix", s.PolicySyncPathPrefix)
 }
 
 // pattern refuses what is no regular expression of RE2's syntax.

@@ -13,7 +13,6 @@ const (
 	maxRules = 1024
 	maxNets  = 256
 	maxPorts = 50
-	maxHTTP  = 20
 )
 
 func (v *validator) policy(p policyView) {
@@ -130,7 +129,7 @@ func (v *validator) rule(path string, r *Rule, egress bool) {
 	v.entity(path+".destination", &r.Destination, r)
 	v.services(path, r, egress)
 	if r.HTTP != nil {
-		v.http(path+".http", r)
+		v.http(path+".http", r, egress)
 	}
 	v.ruleAnnotations(path, r)
 }
@@ -290,19 +289,11 @@ func (v *validator) services(path string, r *Rule, egress bool) {
 	}
 }
 
-func (v *validator) http(path string, r *Rule) {
-	if r.Action != Allow {
-		v.fail(path, "is possible only in Allow rules")
+func (v *validator) http(path string, r *Rule, egress bool) {
+	list := "spec.ingress"
+	if egress {
+		list = "spec.egress"
 	}
-	if n, ok := numberOf(r.Protocol); ok && n != 6 {
-		v.fail(path, "needs protocol TCP, or none")
-	}
-	if len(r.HTTP.Methods) > maxHTTP || len(r.HTTP.Paths) > maxHTTP {
-		v.fail(path, fmt.Sprintf("has more than %d methods or paths", maxHTTP))
-	}
-	for i, p := range r.HTTP.Paths {
-		if (p.Exact == "") == (p.Prefix == "") {
-			v.fail(fmt.Sprintf("%s.paths[%d]", path, i), "want one of exact and prefix")
-		}
-	}
+	v.check(path, placeOfHTTP(v.r, list))
+	v.check(path, checkHTTP(r))
 }

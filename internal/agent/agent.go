@@ -28,6 +28,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/flows"
 	"github.com/twillnet/twill/internal/dataplane/host"
+	"github.com/twillnet/twill/internal/dataplane/policysync"
 	"github.com/twillnet/twill/internal/dataplane/proxy"
 	"github.com/twillnet/twill/internal/dataplane/revoke"
 	"github.com/twillnet/twill/internal/dataplane/shape"
@@ -89,20 +90,20 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
 	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
 	policy, watchPolicy := handles.policy(in, cfg, graph.Settings().Settings.InterfacePrefixes, names, tunnels.Key)
-	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
-	routes := handles.routes(ctx)
+	interfaces, routes := host.New(handles.rtnl, handles.sysctl, host.Config{}), handles.routes(ctx)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
 	arrived, heap := &arrival{all: make(chan struct{})}, &heapProfiles{log: cfg.Log}
 	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Sysctl: handles.sysctl, Keys: tunnels.Key})
+	proxies := newProxies(cfg, graph)
 	forwarding, followers := in.parts([]dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, []dataplane.Follower{live, dropped, logged}, arrived)
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: forwarding, Followers: followers,
+		Policy: policy, Forwarding: forwarding, Followers: append(followers, proxies.Server),
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
-	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keepers{keep, tunnels}, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: handles.guarded(cfg.Log) || handles.elsewhere(in), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
+	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keepers{keep, tunnels}, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), proxied: proxies.changed, hold: handles.guarded(cfg.Log) || handles.elsewhere(in), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
 	ended, report, err := newFeedback(cfg)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -116,11 +117,11 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	listen := server.listeners(cfg)
 	within, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	d.settings = append(informing(policy, graph), heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave))
+	d.settings = append(informing(policy, graph), heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave), d.proxying(proxies))
 
 	err = together(within, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
-		"endpoint plugins": claims.Run, "status": watch.run, "endpoint files": watch.files.Run, "usage": watch.usage.Run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run, "memory profiles": heap.run,
+		"endpoint plugins": claims.Run, "status": watch.run, "endpoint files": watch.files.Run, "usage": watch.usage.Run, "upkeep": keep.Run, "tunnels": tunnels.Run, "policy sync": proxies.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run, "memory profiles": heap.run,
 		"policy":    watchPolicy,
 		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, policy, arrived, cfg.Log) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },
@@ -261,6 +262,9 @@ func begin(cfg Config, in backend) (kernelHandles, *calc.Graph, backend, error) 
 func (d kernelHandles) graph(cfg Config) (*calc.Graph, error) {
 	links, err := d.rtnl.Links()
 	g := calc.New(cfg.Node, cfg.Local...)
+	if is, noErr := policysync.Noted(cfg.proxied()); noErr == nil { // else nobody has a proxy, which an agent logs
+		g.Proxied(is)
+	}
 	for _, l := range links {
 		if strings.HasPrefix(l.Alias, wire.AliasPrefix) {
 			g.Attached(l.Name)

@@ -32,7 +32,9 @@ type calcLoop struct {
 	log   *slog.Logger
 	pings chan struct{}
 	local chan local // updates that this agent wrote itself
-	hold  bool       // rules of an upstream agent, or of ours in another backend, guard workloads: send nothing before calc is in sync, see [kernelHandles.guarded]
+	// proxied brings the workloads whose proxies have their policy, all of them each time.
+	proxied chan map[intent.EndpointID]bool
+	hold    bool // rules of an upstream agent, or of ours in another backend, guard workloads: send nothing before calc is in sync, see [kernelHandles.guarded]
 
 	overlay  attach.Overlay
 	nodes    nodeaddr.Registry
@@ -63,6 +65,9 @@ func (d *calcLoop) run(ctx context.Context) error {
 			}
 			d.graph.Update(d.overlay.Current(l.updates))
 			done = func() { close(l.done) }
+		case is := <-d.proxied:
+			arrived = time.Now()
+			d.graph.Proxied(is)
 		case b, ok := <-d.in:
 			if !ok {
 				return context.Canceled // the syncer has ended, and returned the error

@@ -86,12 +86,20 @@ func TestKernelAgrees(t *testing.T) {
 func agree(t *testing.T, n *node, w *calctest.Cluster, rng *rand.Rand, seen *calctest.Coverage) bool {
 	g := calc.New(nodeName)
 	g.Update(w.State())
+	proxied := map[intent.EndpointID]bool{}
+	var names []string
+	for _, name := range w.Proxied(rng) {
+		parts := strings.Split(name, "/")
+		proxied[intent.EndpointID{Namespace: parts[1], Name: parts[2]}] = true
+		names = append(names, parts[1]+"/"+parts[2])
+	}
+	g.Proxied(proxied)
 	g.SetInSync()
 	batch := g.Flush()
 	n.program(batch)
 	var v verdict.State
 	v.Merge(batch)
-	oracle := world.New(w.State())
+	oracle := world.New(w.State()).Proxied(names...)
 	links := linksOf(batch)
 	qs := asker{node: n, world: w, rng: rng, oracle: oracle, links: links}.questions(*each)
 	ps := make([]sending, len(qs))

@@ -53,7 +53,7 @@ func (g *Graph) Flush() intent.Batch {
 	goneSet, gonePeers := g.reach.Flush(&b)
 	goneRoutes := g.routes.Flush(&b)
 	gonePolicies := g.flushPolicies(&b)
-	goneSets := slices.Concat(g.sets.Flush(&b), g.hostSets.Flush(&b), g.services.Flush(&b))
+	goneSets := slices.Concat(g.sets.Flush(&b), g.hostSets.Flush(&b), g.services.Flush(&b), g.flushProxied(&b, goneEndpoints))
 	// In the order of a batch's fields; removals are applied in reverse.
 	b.Removed = slices.Concat(goneSet, goneSets, gonePolicies, goneEndpoints, goneRoutes, gonePeers)
 	g.flushHost(&b)
@@ -312,7 +312,7 @@ type State struct {
 func (g *Graph) Intents() State {
 	convert := policy.NewConverter(named{})
 	set, peers := g.reach.Present()
-	s := State{IPSets: slices.Concat(g.sets.Present(), g.hostSets.Present(), g.services.Present(), set), Routes: g.routes.Sent(), Peers: peers, Host: g.host()}
+	s := State{IPSets: slices.Concat(g.sets.Present(), g.hostSets.Present(), g.services.Present(), g.proxies.sent(), set), Routes: g.routes.Sent(), Peers: peers, Host: g.host()}
 	for _, id := range sortedIDs(maps.Keys(g.sent.policies)) {
 		p, _ := convert.Policy(g.sent.policies[id])
 		s.Policies = append(s.Policies, p)

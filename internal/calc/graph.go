@@ -66,8 +66,10 @@ type Graph struct {
 	findings uint64
 	floats   floating
 	moves    moves
-	unread   map[string]string // keys without a readable version so far, and why
-	admitted map[string]bool   // keys of nodes, pools, settings and cluster information with a readable version
+	proxies  proxied
+	inherits func(profile string, labels map[string]string, there bool) // see OnProfile
+	unread   map[string]string                                          // keys without a readable version so far, and why
+	admitted map[string]bool                                            // keys of nodes, pools, settings and cluster information with a readable version
 
 	scratch api.Scratch // of the last update; put keeps what the fields of a workload endpoint refer to, but not itself and the map of its labels
 
@@ -226,6 +228,7 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.Profile:
 		g.profiles[s.Ref.Name] = policy.OfProfile(s.Ref.Name, r, s.Closed)
 		g.profileChanged(s.Ref.Name, r.Spec.LabelsToApply)
+		g.inherit(s.Ref.Name, r.Spec.LabelsToApply, true)
 	case *api.Tier:
 		if s.Closed != "" {
 			r = nil // unreadable: as if it did not exist
@@ -279,6 +282,7 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	case api.KindProfile:
 		delete(g.profiles, ref.Name)
 		g.profileChanged(ref.Name, nil)
+		g.inherit(ref.Name, nil, false)
 	case api.KindTier:
 		g.setTier(ref.Name, nil)
 	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy, api.KindStagedKubernetesNetworkPolicy:

@@ -28,7 +28,10 @@ func TestIntentsAreWhatTheResourcesSay(t *testing.T) {
 		}
 		take(w.State())
 		for step := range 12 {
-			got, want := linesOf(g.Intents()), calctest.Expect("h1", good.State())
+			proxied := w.Proxied(rng)
+			g.Proxied(idsOf(proxied))
+			g.Flush()
+			got, want := linesOf(g.Intents()), calctest.Expect("h1", good.State(), proxied...)
 			if !slices.Equal(got, want) {
 				t.Fatalf("world %d step %d:\n%s", i, step, differences(got, want))
 			}
@@ -37,6 +40,16 @@ func TestIntentsAreWhatTheResourcesSay(t *testing.T) {
 			}
 		}
 	}
+}
+
+// idsOf are workloads by their names.
+func idsOf(names []string) map[intent.EndpointID]bool {
+	out := map[intent.EndpointID]bool{}
+	for _, name := range names {
+		parts := strings.Split(name, "/")
+		out[intent.EndpointID{Namespace: parts[1], Name: parts[2]}] = true
+	}
+	return out
 }
 
 func differences(got, want []string) string {

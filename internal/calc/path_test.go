@@ -8,14 +8,16 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc/calctest"
 	"github.com/twillnet/twill/internal/dataplane/sim"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/seedtest"
 )
 
 // fresh is the oracle: a graph that is given the present resources at once, in any order.
-func fresh(rng *rand.Rand, us []api.Update) State {
+func fresh(rng *rand.Rand, us []api.Update, proxied map[intent.EndpointID]bool) State {
 	us = append([]api.Update{}, us...)
 	rng.Shuffle(len(us), func(i, j int) { us[i], us[j] = us[j], us[i] })
 	g := New("h1")
+	g.Proxied(proxied)
 	g.Update(us)
 	g.Flush()
 	return g.Intents()
@@ -27,7 +29,7 @@ func TestAnyPathSameIntents(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		// Values that are not JSON are left out: of them the graph keeps what it had, so that the path matters.
 		w := calctest.Random(rng, calctest.Config{Wrong: -1, Blocks: 6, Pools: 3})
-		g, node := New("h1"), sim.New()
+		g, node, proxied := New("h1"), sim.New(), map[intent.EndpointID]bool{}
 		apply := func() {
 			node.Merge(g.Flush())
 			if _, err := node.Apply(t.Context()); err != nil {
@@ -43,17 +45,21 @@ func TestAnyPathSameIntents(t *testing.T) {
 				apply()
 			}
 			g.Update(w.Step())
+			if rng.IntN(5) == 0 {
+				proxied = idsOf(w.Proxied(rng))
+				g.Proxied(proxied)
+			}
 			if step%10 != 0 {
 				continue
 			}
 			apply()
-			if got, want := g.Intents(), fresh(rng, w.State()); !reflect.DeepEqual(got, want) {
+			if got, want := g.Intents(), fresh(rng, w.State(), proxied); !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d world %d step %d:\n got %+v\nwant %+v", seed, i, step, got, want)
 			}
 		}
 		g.Update(w.Teardown(1))
 		apply()
-		if got, want := g.Intents(), fresh(rng, nil); !reflect.DeepEqual(got, want) {
+		if got, want := g.Intents(), fresh(rng, nil, nil); !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d world %d: after teardown %+v remains", seed, i, got)
 		}
 		if n := g.hosts.Len() + g.hostSets.Len() + g.sources.Len() + g.locals.Len() + g.sets.Len() + g.services.Len() + len(g.policies) + len(g.applied) + len(g.links) + len(g.stacks) + len(g.groups) + len(g.sent.sets) + len(g.sent.users) + len(g.sent.groups) + g.reach.Len() + g.floats.len(); n != 0 {
@@ -90,6 +96,7 @@ func TestBatchesAddUpToTheIntents(t *testing.T) {
 				}
 			}
 			g.Update(w.Step())
+			g.Proxied(idsOf(w.Proxied(rng)))
 		}
 	}
 }

@@ -19,6 +19,18 @@ func (g *Graph) profileChanged(name string, labels map[string]string) {
 	g.locals.SetParent(name, labels)
 }
 
+// OnProfile has f called by Update with each profile that was put or removed, and the labels that it gives to its endpoints, which f must not keep. It is
+// set before the first Update.
+func (g *Graph) OnProfile(f func(profile string, labels map[string]string, there bool)) {
+	g.inherits = f
+}
+
+func (g *Graph) inherit(profile string, labels map[string]string, there bool) {
+	if g.inherits != nil {
+		g.inherits(profile, labels, there)
+	}
+}
+
 func (g *Graph) putPolicy(key string, s api.Stored) {
 	p := policy.Of(s)
 	if p == nil {

@@ -12,9 +12,10 @@ import (
 type counted struct {
 	sets, hosts *ipset.Index[sourceItem]
 	services    *service.Index
+	proxies     *proxied
 }
 
-func (g *Graph) counted() counted { return counted{g.sets, g.hostSets, g.services} }
+func (g *Graph) counted() counted { return counted{g.sets, g.hostSets, g.services, &g.proxies} }
 
 // Use is the set of what a selector selects: of nodes if it demands their label, else of endpoints and network sets.
 func (c counted) Use(sel *selector.Selector, ports []string, proto uint8) intent.SetID {
@@ -29,9 +30,17 @@ func (c counted) Service(namespace, name string, ports bool) intent.SetID {
 	return c.services.Use(namespace, name, ports)
 }
 
+// Proxied is the set of workloads whose proxies enforce HTTP.
+func (c counted) Proxied() intent.SetID {
+	c.proxies.uses++
+	return intent.SetProxied
+}
+
 // Release drops one reference to a set.
 func (c counted) Release(id intent.SetID) {
 	switch {
+	case id == intent.SetProxied:
+		c.proxies.uses--
 	case service.Is(id):
 		c.services.Release(id)
 	case c.hosts.Has(id):
@@ -48,3 +57,6 @@ type named struct{ ipset.Names }
 func (named) Service(namespace, name string, ports bool) intent.SetID {
 	return service.ID(namespace, name, ports)
 }
+
+// Proxied names the set of workloads whose proxies enforce HTTP.
+func (named) Proxied() intent.SetID { return intent.SetProxied }

@@ -25,7 +25,7 @@ var withoutOutput = map[string]string{
 	"kube controllers": "it prints manifests, which are YAML for kubectl apply", "kube-controllers": "a daemon: it logs", "relay": "a daemon: it logs", "dataplane": "a daemon: it logs", "endpoint-plugin": "it prints events, until it is ended", "kube-controllers check": "a probe: its exit code counts",
 	"wireguard": "a daemon: it says nothing", "etcd": "a daemon: it logs", "etcd join": "a daemon: it logs", "etcd proxy": "a daemon: it logs", "node": "a daemon: it logs", "cni": "a runtime calls it, and has a format of its own",
 	"check serve": "a daemon of a pod: it says nothing", "check try": "prints what its caller reads",
-	"docker-plugin": "a daemon: it logs", "openstack-plugin": "a daemon: it logs", "dhcp": "a daemon: it logs",
+	"docker-plugin": "a daemon: it logs", "openstack-plugin": "a daemon: it logs", "dhcp": "a daemon: it logs", "policy-sync": "it prints messages as they come, each as a line of JSON",
 	"config params": "prints a page of Markdown", "datastore export": "its format is that of import", "datastore migrate export": "its format is calicoctl's",
 	"etcd certs": "says which files it writes", "cni install": "says which files it writes", "cni uninstall": "says which files it removes",
 	"node install": "says what it does to the host", "node uninstall": "says what it does to the host", "node cleanup": "says what it does to the host",

@@ -69,6 +69,7 @@ type Settings struct {
 
 	LogSeverity         string // Trace, Debug, Info, Warning, Error, Fatal or None
 	LogFile             LogFile
+	PolicySync          string // prefix of the directory with sockets for workloads' proxies; empty: none
 	EndpointFiles       string // prefix of the directory of files of workloads that are up; empty: none
 	Usage               Usage
 	HeapProfile         string // the file that SIGUSR1 writes; empty: none

@@ -196,6 +196,7 @@ var params = []Param{
 	duration("usageReportingInitialDelay", "300s", "how long after its start the agent reports first, and a random time of up to a second for each host", func(s *Settings) *time.Duration { return &s.Usage.Delay }),
 	duration("usageReportingInterval", "86400s", "how long after that it reports again, less up to a tenth; 0 never", func(s *Settings) *time.Duration { return &s.Usage.Interval }),
 	text("openstackRegion", "", "the region in the keys of status", func(s *Settings) *string { return &s.Region }),
+	absolutePath("policySyncPathPrefix", "the directory below which workloads' proxies that look into HTTP have sockets on which they read their policy, see docs/policy-sync.md; none: there are no such sockets", func(s *Settings) *string { return &s.PolicySync }),
 	absolutePath("endpointStatusPathPrefix", "the directory below which endpoint-status has a file for each workload whose policy is in force, for which upstream's CNI plugin waits if policy_setup_timeout_seconds is set; none: there are no such files", func(s *Settings) *string { return &s.EndpointFiles }),
 	duration("reportingInterval", "30s", "how often the agent says in the datastore that it lives; 0 never", func(s *Settings) *time.Duration { return &s.ReportingInterval }),
 	duration("reportingTTL", "90s", "how long such a report is valid", func(s *Settings) *time.Duration { return &s.ReportingTTL }),

@@ -18,7 +18,7 @@ var felixSettings = slices.Concat(
 		"prometheusProcessMetricsEnabled prometheusWireGuardMetricsEnabled wireguardThreadingEnabled wireguardHostEncryptionEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled debugDisableLogDropping usageReportingEnabled routeSyncDisabled useInternalDataplaneDriver", pointer),
 	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6", from(1, 65535)), fieldsOf("wireguardInterfaceName", pick("wireguard.cali", "wg0")), fieldsOf("wireguardInterfaceNameV6", pick("wg-v6.cali", "wg1")), fieldsOf("wireguardRoutingRulePriority", from(1, 9999)), fieldsOf("wireguardMTU wireguardMTUV6 vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
 	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
-	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath debugMemoryProfilePath endpointStatusPathPrefix", files),
+	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath debugMemoryProfilePath endpointStatusPathPrefix policySyncPathPrefix", files),
 	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
 	fieldsOf("failsafeInboundHostPorts failsafeOutboundHostPorts", failsafes), fieldsOf("externalNodesList", some(0, 2, prefix)),
 	fieldsOf("deviceRouteSourceAddress", addr4), fieldsOf("deviceRouteSourceAddressIPv6", addr6), fieldsOf("ipv4NormalRoutePriority ipv6NormalRoutePriority", from(1, 2047)),
@@ -50,7 +50,7 @@ var laterSettings = slices.Concat(
 		"bpfMapSizePerCpuConntrack bpfMapSizeRoute "+
 		"iptablesMarkMask maxIpsetSize metadataPort", from(0, 9999)),
 	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver "+
-		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer policySyncPathPrefix prometheusMetricsClientAuth", pick("", "a=true", "/var/x", "eth.*")),
+		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer prometheusMetricsClientAuth", pick("", "a=true", "/var/x", "eth.*")),
 	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode windowsManageFirewallRules", enabled),
 	fieldsOf("nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),
 	fieldsOf("nftablesFilterDenyAction", anyCase("Drop", "Reject")),

@@ -15,9 +15,9 @@ import (
 // Expect is what a node should have, as lines of text, worked out the slow, obvious way from a whole store: routes, endpoints
 // with the policies of each stage in order, the members of each set of each rule, and what the host does by its settings. It is the oracle of package calc
 // and shares nothing with it but the decoder (api.Admit) and selectors, which have cases by hand. What rules mean beyond
-// their sets, and staged policies, is not here: package verdict/world judges that.
-func Expect(nodeName string, state []api.Update) []string {
-	x := &expected{node: nodeName, profiles: map[string]api.Profile{}, closedProfiles: map[string]bool{}, tiers: map[string]api.TierSpec{}, nodes: map[string]*api.Node{}, felix: map[string]api.FelixConfigurationSpec{}, bgp: map[string]api.BGPConfigurationSpec{}}
+// their sets, and staged policies, is not here: package verdict/world judges that. Proxied are the names of workloads, as in intents, whose proxies enforce HTTP.
+func Expect(nodeName string, state []api.Update, proxied ...string) []string {
+	x := &expected{node: nodeName, proxied: proxied, profiles: map[string]api.Profile{}, closedProfiles: map[string]bool{}, tiers: map[string]api.TierSpec{}, nodes: map[string]*api.Node{}, felix: map[string]api.FelixConfigurationSpec{}, bgp: map[string]api.BGPConfigurationSpec{}}
 	state = slices.Clone(state)
 	slices.SortFunc(state, func(a, b api.Update) int { return cmp.Compare(a.Key, b.Key) })
 	var stored []api.Stored
@@ -40,6 +40,7 @@ func Expect(nodeName string, state []api.Update) []string {
 // expected is the store, read.
 type expected struct {
 	node           string
+	proxied        []string
 	profiles       map[string]api.Profile
 	closedProfiles map[string]bool
 	tiers          map[string]api.TierSpec
@@ -53,7 +54,7 @@ type expected struct {
 	locals         []expectedLocal
 	blocks         []expectedBlock
 	asks           []floatingAsk
-	owned          []netip.Addr // workloads' own addresses
+	ownAddresses   []netip.Addr // workloads' own addresses
 	migrations     []*api.LiveMigration
 }
 
@@ -125,7 +126,7 @@ func (x *expected) second(s api.Stored) {
 			}
 		}
 		for _, n := range src.nets {
-			x.owned = append(x.owned, n.Addr())
+			x.ownAddresses = append(x.ownAddresses, n.Addr())
 		}
 		if r.Spec.Node == x.node {
 			closed := s.Closed != "" || len(src.nets) == 0

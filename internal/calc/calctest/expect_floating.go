@@ -50,7 +50,7 @@ func (x *expected) forWorkloads(a netip.Addr) bool {
 
 // taken are the addresses that workloads and nodes have as their own.
 func (x *expected) taken() (out []netip.Addr) {
-	out = append(out, x.owned...)
+	out = append(out, x.ownAddresses...)
 	for _, n := range x.nodes {
 		texts := []string{n.Spec.IPv4VXLANTunnelAddr, n.Spec.IPv6VXLANTunnelAddr}
 		if n.Spec.BGP != nil {

@@ -120,8 +120,7 @@ func (x *expected) compare(a, b expectedPolicy) int {
 
 // localLines are an endpoint and the policies of each of its stages in order; used is completed by what they are.
 func (x *expected) localLines(l expectedLocal, used map[string]bool) []string {
-	owned := slices.ContainsFunc(x.locals, func(o expectedLocal) bool { return !o.host && o.link == l.link && o.key < l.key })
-	if !l.host && (owned || !strings.HasPrefix(l.link, "cali")) {
+	if !l.host && (x.owned(l) || !strings.HasPrefix(l.link, "cali")) {
 		l.closed, l.link = true, ""
 	}
 	if l.host && l.closed {
@@ -211,6 +210,9 @@ func (x *expected) rule(r api.Rule, namespace string) string {
 	if r.Void || both { // no packet has both
 		return string(r.Action) + " void"
 	}
+	if r.HTTP != nil {
+		r.Protocol = &api.Protocol{Num: 6}
+	}
 	text := string(r.Action)
 	for _, side := range []struct {
 		name string
@@ -223,6 +225,9 @@ func (x *expected) rule(r api.Rule, namespace string) string {
 		}
 		if e.Selector != "" || e.NamespaceSelector != "" || e.ServiceAccounts != nil || e.NotSelector != "" && namespace != "" {
 			add("in", x.members(e.Selector, func(s source) bool { return x.named(e, namespace, s) }))
+		}
+		if r.HTTP != nil && side.name == "destination" {
+			add("in", x.proxiedAddresses())
 		}
 		if e.Services != nil && side.name == "source" {
 			add("service", x.service(*e.Services, false))
@@ -241,6 +246,24 @@ func (x *expected) rule(r api.Rule, namespace string) string {
 		}
 	}
 	return text
+}
+
+// proxiedAddresses are those of local workloads whose proxies enforce HTTP.
+func (x *expected) proxiedAddresses() (out []string) {
+	for _, l := range x.locals {
+		if l.host || l.closed || !slices.Contains(x.proxied, l.id) || x.owned(l) || !strings.HasPrefix(l.link, "cali") {
+			continue
+		}
+		for _, n := range l.nets {
+			out = append(out, n.String())
+		}
+	}
+	return out
+}
+
+// owned reports whether another workload has a workload's interface.
+func (x *expected) owned(l expectedLocal) bool {
+	return slices.ContainsFunc(x.locals, func(o expectedLocal) bool { return !o.host && o.link == l.link && o.key < l.key })
 }
 
 func number(p *api.Protocol) uint8 {

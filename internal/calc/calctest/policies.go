@@ -1,6 +1,10 @@
 package calctest
 
-import "github.com/twillnet/twill/api"
+import (
+	"math/rand/v2"
+
+	"github.com/twillnet/twill/api"
+)
 
 var (
 	// portNames and the numbers that an endpoint may give them.
@@ -38,6 +42,9 @@ func (w *Cluster) policy(kind, namespace, name string) object {
 	}
 	if w.maybe(0.75) {
 		spec["ingress"] = w.rules(5, true, false)
+		if spec["applyOnForward"] == nil {
+			w.askOfRequests(spec["ingress"].([]object))
+		}
 	}
 	if w.maybe(0.75) && spec["preDNAT"] == nil {
 		spec["egress"] = w.rules(5, true, true)
@@ -116,6 +123,26 @@ func (w *Cluster) rules(most int, pass, egress bool) []object {
 			r["action"] = "Deny"
 		}
 		out = append(out, r)
+	}
+	return out
+}
+
+// askOfRequests has some rules ask what only proxies see.
+func (w *Cluster) askOfRequests(rules []object) {
+	for _, r := range rules {
+		if p := r["protocol"]; r["action"] == "Allow" && (p == nil || p == "TCP" || p == 6) && r["icmp"] == nil && r["notICMP"] == nil && w.maybe(0.2) {
+			r["http"] = pick(w, []object{{"methods": []string{"GET"}}, {"paths": []object{{"exact": "/a"}, {"prefix": "/b"}}}, {}})
+		}
+	}
+}
+
+// Proxied picks workloads whose proxies enforce what rules ask of requests, by the names that intents have of them.
+func (w *Cluster) Proxied(rng *rand.Rand) (out []string) {
+	for i := range w.cfg.Workloads {
+		if rng.IntN(4) > 0 {
+			p := w.place(i)
+			out = append(out, "workload/"+p.namespace+"/"+p.resource)
+		}
 	}
 	return out
 }

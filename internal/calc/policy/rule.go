@@ -12,6 +12,7 @@ import (
 
 const (
 	protoICMP   = 1 // IANA protocol numbers
+	protoTCP    = 6
 	protoICMPv6 = 58
 )
 
@@ -22,6 +23,8 @@ type Sets interface {
 	Use(sel *selector.Selector, ports []string, proto uint8) intent.SetID
 	// Service returns the set of the endpoints of a service: with their ports, or their addresses alone. Each call counts.
 	Service(namespace, name string, ports bool) intent.SetID
+	// Proxied returns [intent.SetProxied]. Each call counts.
+	Proxied() intent.SetID
 }
 
 // Converter turns policies into intents. It remembers selectors that it has
@@ -91,6 +94,9 @@ func (c *Converter) rule(r *api.Rule) intent.Rule {
 	if r.NotProtocol != nil {
 		out.NotProtocol, _ = r.NotProtocol.Number()
 	}
+	if r.HTTP != nil {
+		out.Protocol = protoTCP // which proxies see
+	}
 	switch implied := impliedFamily(out.Protocol); {
 	case implied == intent.AnyFamily:
 	case out.Family == intent.AnyFamily:
@@ -106,6 +112,33 @@ func (c *Converter) rule(r *api.Rule) intent.Rule {
 	}
 	if s := r.Destination.Services; s != nil {
 		out.Dst.PortSets = append(out.Dst.PortSets, c.service(s, true))
+	}
+	if r.HTTP != nil {
+		out.Dst.Sets = append(out.Dst.Sets, c.proxied())
+	}
+	out.Requests = requests(r)
+	return out
+}
+
+// requests is what a rule asks beyond packets.
+func requests(r *api.Rule) *intent.Requests {
+	if r.HTTP == nil && r.Source.ServiceAccounts == nil && r.Destination.ServiceAccounts == nil {
+		return nil
+	}
+	out := &intent.Requests{Src: identity(&r.Source), Dst: identity(&r.Destination)}
+	if r.HTTP != nil {
+		out.HTTP = &intent.HTTP{Methods: r.HTTP.Methods}
+		for _, p := range r.HTTP.Paths {
+			out.HTTP.Paths = append(out.HTTP.Paths, intent.Path{Exact: p.Exact, Prefix: p.Prefix})
+		}
+	}
+	return out
+}
+
+func identity(e *api.EntityRule) intent.Identity {
+	out := intent.Identity{Selector: e.Selector, NotSelector: e.NotSelector, NamespaceSelector: e.NamespaceSelector}
+	if a := e.ServiceAccounts; a != nil {
+		out.Accounts = &intent.Accounts{Names: a.Names, Selector: a.Selector}
 	}
 	return out
 }
@@ -185,6 +218,13 @@ func (c *Converter) ports(ports []api.Port, sel *selector.Selector, proto uint8)
 // service is the set of those who serve: as sources their addresses count, as destinations also their ports.
 func (c *Converter) service(s *api.ServiceMatch, ports bool) intent.SetID {
 	id := c.sets.Service(s.Namespace, s.Name, ports)
+	c.used = append(c.used, id)
+	return id
+}
+
+// proxied is the set of workloads whose proxies enforce HTTP.
+func (c *Converter) proxied() intent.SetID {
+	id := c.sets.Proxied()
 	c.used = append(c.used, id)
 	return id
 }

@@ -30,7 +30,7 @@ func TestThePageShowsWhatIsPrinted(t *testing.T) {
 	c.Want(0, resources, "apply", "-f", "-")
 	c.Want(0, "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {name: default}\nspec: {}\n", "apply", "-f", "-")
 	c.Raw("networkpolicies/shop/default.web", `{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"default.web","namespace":"shop"},"spec":{"selector":"app == 'web'",`+
-		`"ingress":[{"action":"Allow","http":{"methods":["GET"]}}],"types":["Ingress"]}}`)
+		`"egress":[{"action":"Allow","http":{"methods":["GET"]}}],"types":["Egress"]}}`)
 	handle := "k8s-pod-network.1"
 	_, err := ipam.New(c.Store, ipam.Config{}).AssignIP(t.Context(), ipam.IPArgs{Node: "h1", Handle: handle, Addr: netip.MustParseAddr("10.65.0.5")})
 	if err != nil {

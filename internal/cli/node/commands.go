@@ -16,5 +16,5 @@ type command struct{ *conn.Env }
 // Commands are the commands of this package.
 func Commands(e *conn.Env) []*cobra.Command {
 	c := &command{e}
-	return []*cobra.Command{c.nodeCmd(), c.agentCmd(), c.relayCmd(), c.endpointPluginCmd(), c.cniCmd(), c.dockerCmd(), c.openstackCmd(), c.dhcpCmd(), c.wireguardCmd(), c.dataplaneCmd()}
+	return []*cobra.Command{c.nodeCmd(), c.agentCmd(), c.relayCmd(), c.endpointPluginCmd(), c.cniCmd(), c.dockerCmd(), c.openstackCmd(), c.dhcpCmd(), c.wireguardCmd(), c.dataplaneCmd(), c.policySyncCmd()}
 }

@@ -169,6 +169,9 @@ func (f *Facts) judge(s api.Stored) {
 		}
 		f.note(n, s.Ref.String())
 	}
+	for _, c := range api.Conditional(s.Resource) {
+		f.note(note{kind: s.Ref.Kind, field: withoutIndex(c.Path), reason: c.Reason, grade: Changes}, s.Ref.String())
+	}
 }
 
 // notEdited are kinds that daemons write, or that are made of objects of Kubernetes.

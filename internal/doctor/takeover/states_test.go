@@ -22,10 +22,15 @@ var ofStore = []planted{
 	{"a kind cannot be listed", func(f *Facts) { f.ListFailed("tiers", "forbidden") }, "+blocks store: tiers cannot be listed: forbidden"},
 	{"rules that look into requests, in three policies", func(f *Facts) {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			f.put("networkpolicies/shop/default."+name, `{"spec":{"ingress":[{"action":"Allow"},{"action":"Allow","http":{"methods":["GET"]}}]}}`)
+			f.put("networkpolicies/shop/default."+name, `{"spec":{"ingress":[{"action":"Allow"},{"action":"Allow","http":{"methods":["GET"`+strings.Repeat(`,"GET"`, 20)+`]}}]}}`)
 		}
-	}, `+blocks resources: NetworkPolicy shop/a, NetworkPolicy shop/b, NetworkPolicy shop/c, NetworkPolicy shop/d and 1 more: spec.ingress[].http is not honoured; the rule matches nothing
+	}, `+blocks resources: NetworkPolicy shop/a, NetworkPolicy shop/b, NetworkPolicy shop/c, NetworkPolicy shop/d and 1 more: spec.ingress[].http has more than 20 methods or paths; the rule matches nothing
 +same resources: 1 global policy, 5 policies in namespaces, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
+-same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
+	{"a rule that looks into requests", func(f *Facts) {
+		f.put("globalnetworkpolicies/default.allow", `{"spec":{"ingress":[{"action":"Allow","http":{"methods":["GET"]}}]}}`)
+	}, `+changes resources: GlobalNetworkPolicy allow: spec.ingress[].http allows nothing where no proxy of the workload reads policy from the agent: see policySyncPathPrefix and docs/policy-sync.md [when Twill starts]
++same resources: 2 global policies, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
 -same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
 	{"a value that is no resource", func(f *Facts) { f.put("tiers/x", "{") }, `+blocks resources: Tier x: cannot be read: not JSON
 +same resources: 1 tier, 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys

@@ -70,6 +70,9 @@ func (w *World) ruleMatches(r api.Rule, p packet, in scope) bool {
 	if r.NotICMP != nil && icmpMatches(*r.NotICMP, p) {
 		return false
 	}
+	if r.HTTP != nil && (p.proto != protoTCP || !w.enforced(p.dst)) {
+		return false
+	}
 	if s := r.Source.Services; s != nil && !w.serving(*s, p.src, nil) {
 		return false
 	}
@@ -120,6 +123,20 @@ func (w *World) serving(s api.ServiceMatch, addr netip.Addr, p *packet) bool {
 		}
 	}
 	return false
+}
+
+// Proxied returns the world in which the proxies of these workloads, namespace/resource, enforce what rules ask of requests; else nobody does.
+func (w *World) Proxied(names ...string) *World {
+	out := *w
+	out.proxied = names
+	return &out
+}
+
+// enforced reports whether an address is that of a workload whose proxy enforces what rules ask of requests. Elsewhere such rules match nothing.
+func (w *World) enforced(a netip.Addr) bool {
+	return slices.ContainsFunc(w.workloads, func(e *endpoint) bool {
+		return e.closed == "" && slices.Contains(w.proxied, e.name) && slices.Contains(e.addrs, a)
+	})
 }
 
 const (

@@ -69,7 +69,26 @@ func conditions(r api.Rule) []condition {
 		add(len(e.Ports) > 0, s.name+".ports", list(e.Ports))
 		add(len(e.NotPorts) > 0, s.name+".notPorts", list(e.NotPorts))
 	}
+	if r.HTTP != nil {
+		add(true, "http", httpText(r.HTTP))
+	}
 	return out
+}
+
+// httpText is what a rule asks of requests.
+func httpText(h *api.HTTPMatch) string {
+	var parts []string
+	if len(h.Methods) > 0 {
+		parts = append(parts, "methods "+list(h.Methods))
+	}
+	for _, p := range h.Paths {
+		if p.Exact != "" {
+			parts = append(parts, "path "+p.Exact)
+		} else {
+			parts = append(parts, "path "+p.Prefix+"*")
+		}
+	}
+	return strings.Join(append(parts, "(asked by the workload's proxy)"), " ")
 }
 
 func list[T any](values []T) string {

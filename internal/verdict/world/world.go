@@ -46,6 +46,7 @@ type World struct {
 	loops     map[string]string                   // FelixConfiguration name → serviceLoopPrevention
 	ranges    map[string]api.BGPConfigurationSpec // by name
 	staged    []staged
+	proxied   []string // names of workloads, namespace/resource, whose proxies enforce HTTP
 	problems  []api.Problem
 }
 

@@ -90,7 +90,7 @@ func limitFelix(n node) {
 	n.field("metadataPort").within(1, 65535)
 	n.field("natPortRange").like(portRange)
 	n.field("logActionRateLimit").like(`(?i:none)?|0*` + group(from1(1<<32-1)) + `/` + anyCase("second", "minute", "hour", "day"))
-	n.each(func(f node) { f.like(`(?i:none)?|/.*`) }, "logFilePath", "debugMemoryProfilePath", "endpointStatusPathPrefix")
+	n.each(func(f node) { f.like(`(?i:none)?|/.*`) }, "logFilePath", "debugMemoryProfilePath", "endpointStatusPathPrefix", "policySyncPathPrefix")
 	n.field("logActionRateLimitBurst").within(1, 9999)
 	n.each(func(f node) { f.within(0, 65535) }, "healthPort", "prometheusMetricsPort", "debugPort")
 	n.field("deviceRouteProtocol").within(1, api.MaxRouteProtocol)

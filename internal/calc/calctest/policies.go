@@ -130,7 +130,7 @@ func (w *Cluster) rules(most int, pass, egress bool) []object {
 // askOfRequests has some rules ask what only proxies see.
 func (w *Cluster) askOfRequests(rules []object) {
 	for _, r := range rules {
-		if p := r["protocol"]; r["action"] == "Allow" && (p == nil || p == "TCP" || p == 6) && r["icmp"] == nil && r["notICMP"] == nil && w.maybe(0.2) {
+		if p := r["protocol"]; r["action"] == "Allow" && (p == nil || p == "TCP" || p == 6) && r["icmp"] == nil && r["notICMP"] == nil && w.maybe(0.45) {
 			r["http"] = pick(w, []object{{"methods": []string{"GET"}}, {"paths": []object{{"exact": "/a"}, {"prefix": "/b"}}}, {}})
 		}
 	}
@@ -139,7 +139,7 @@ func (w *Cluster) askOfRequests(rules []object) {
 // Proxied picks workloads whose proxies enforce what rules ask of requests, by the names that intents have of them.
 func (w *Cluster) Proxied(rng *rand.Rand) (out []string) {
 	for i := range w.cfg.Workloads {
-		if rng.IntN(4) > 0 {
+		if rng.IntN(2) > 0 {
 			p := w.place(i)
 			out = append(out, "workload/"+p.namespace+"/"+p.resource)
 		}

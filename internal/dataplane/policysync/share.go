@@ -240,6 +240,6 @@ func policyMessage(p intent.Policy) *pb.ToDataplane {
 			}
 		}
 	}
-	out, _ := felixwire.Policy(p, felixwire.Stages{}) //nolint:errcheck // an error says what is closed
+	out, _ := felixwire.Policy(p, felixwire.Stages{}) // an error says what is closed
 	return out
 }

@@ -180,6 +180,9 @@ func (s *sockets) serve(name string) error {
 	if info, err := s.root.Lstat(dir); err != nil || !info.IsDir() {
 		return fmt.Errorf("there is no directory %s for its socket", filepath.Join(s.prefix, dir))
 	}
+	if err := s.root.Mkdir(stagingDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err // it had been there, and others have removed it
+	}
 	s.number++
 	staged := filepath.Join(stagingDir, fmt.Sprint(s.number))
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(s.prefix, staged)})

@@ -26,12 +26,13 @@ const (
 
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`  // of keys
-	Epoch         string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`    // of the position from which to go on; empty: a snapshot first
-	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"` // of the last change that the client has
-	Once          bool                   `protobuf:"varint,4,opt,name=once,proto3" json:"once,omitempty"`     // end after the snapshot
-	Who           *Who                   `protobuf:"bytes,5,opt,name=who,proto3" json:"who,omitempty"`        // for people, and to share clients out
-	Merges        bool                   `protobuf:"varint,6,opt,name=merges,proto3" json:"merges,omitempty"` // the client understands frames of several changes in one
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`    // of keys
+	Epoch         string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`      // of the position from which to go on; empty: a snapshot first
+	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`   // of the last change that the client has
+	Once          bool                   `protobuf:"varint,4,opt,name=once,proto3" json:"once,omitempty"`       // end after the snapshot
+	Who           *Who                   `protobuf:"bytes,5,opt,name=who,proto3" json:"who,omitempty"`          // for people, and to share clients out
+	Merges        bool                   `protobuf:"varint,6,opt,name=merges,proto3" json:"merges,omitempty"`   // the client understands frames of several changes in one
+	Settled       bool                   `protobuf:"varint,7,opt,name=settled,proto3" json:"settled,omitempty"` // the client has a state already: of a relay that has lost its datastore it wants none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -104,6 +105,13 @@ func (x *FollowRequest) GetWho() *Who {
 func (x *FollowRequest) GetMerges() bool {
 	if x != nil {
 		return x.Merges
+	}
+	return false
+}
+
+func (x *FollowRequest) GetSettled() bool {
+	if x != nil {
+		return x.Settled
 	}
 	return false
 }
@@ -387,14 +395,15 @@ var File_relay_proto protoreflect.FileDescriptor
 
 const file_relay_proto_rawDesc = "" +
 	"\n" +
-	"\vrelay.proto\x12\x0etwill.relay.v1\"\xa8\x01\n" +
+	"\vrelay.proto\x12\x0etwill.relay.v1\"\xc2\x01\n" +
 	"\rFollowRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x16\n" +
 	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04once\x18\x04 \x01(\bR\x04once\x12%\n" +
 	"\x03who\x18\x05 \x01(\v2\x13.twill.relay.v1.WhoR\x03who\x12\x16\n" +
-	"\x06merges\x18\x06 \x01(\bR\x06merges\"c\n" +
+	"\x06merges\x18\x06 \x01(\bR\x06merges\x12\x18\n" +
+	"\asettled\x18\a \x01(\bR\asettled\"c\n" +
 	"\x03Who\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aprogram\x18\x02 \x01(\tR\aprogram\x12\x18\n" +

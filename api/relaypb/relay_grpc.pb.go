@@ -33,8 +33,8 @@ const (
 type RelayClient interface {
 	// Follow sends what there is under a prefix, and then each change. It ends with
 	// OUT_OF_RANGE where the position is forgotten or of another relay (ask again without one), with
-	// UNAVAILABLE where the relay does not have all yet, has lost its datastore, or is about to end,
-	// with NOT_FOUND for a prefix that it does not follow, and with
+	// FAILED_PRECONDITION where the relay does not have all yet or has lost its datastore (another relay may be better off),
+	// with UNAVAILABLE where it is about to end, with NOT_FOUND for a prefix that it does not follow, and with
 	// ABORTED where the client is to ask another relay, by another connection.
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error)
 }
@@ -74,8 +74,8 @@ type Relay_FollowClient = grpc.ServerStreamingClient[Frame]
 type RelayServer interface {
 	// Follow sends what there is under a prefix, and then each change. It ends with
 	// OUT_OF_RANGE where the position is forgotten or of another relay (ask again without one), with
-	// UNAVAILABLE where the relay does not have all yet, has lost its datastore, or is about to end,
-	// with NOT_FOUND for a prefix that it does not follow, and with
+	// FAILED_PRECONDITION where the relay does not have all yet or has lost its datastore (another relay may be better off),
+	// with UNAVAILABLE where it is about to end, with NOT_FOUND for a prefix that it does not follow, and with
 	// ABORTED where the client is to ask another relay, by another connection.
 	Follow(*FollowRequest, grpc.ServerStreamingServer[Frame]) error
 	mustEmbedUnimplementedRelayServer()

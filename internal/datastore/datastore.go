@@ -256,6 +256,14 @@ type Dated interface {
 	Behind(a, b Position) bool
 }
 
+// Follower is a store that follows another, and may lag behind it for however long.
+type Follower interface {
+	Store
+	// PutBack says whether it may be behind a position that it once gave, of a prefix, since the store that it follows was put back from a backup:
+	// nil. Else the error is why not, or why that is not known, and the lists that are behind must not count.
+	PutBack(ctx context.Context, prefix string, seen Position) error
+}
+
 // Ordered is a store that numbers all its changes in one order, whatever kinds
 // of keys they are of. Its lists are sorted, and of one moment; its watches
 // bring changes of all keys in that order.

@@ -25,6 +25,8 @@ type cluster struct {
 	mu     sync.Mutex
 	relays map[string]*served // by address
 	dials  atomic.Int64
+	took   func(h *host, u api.Update) // of hosts that begin: before each update; may be nil
+	direct datastore.Store             // of hosts that begin; nil: store
 }
 
 type served struct {
@@ -59,8 +61,14 @@ func (c *cluster) put(key string) {
 // relay begins one at an address.
 func (c *cluster) relay(address string, limits Limits) *served {
 	c.Helper()
+	return c.relayOf(c.store, address, limits)
+}
+
+// relayOf begins one that reads another store.
+func (c *cluster) relayOf(store datastore.Store, address string, limits Limits) *served {
+	c.Helper()
 	r := &served{pipes: newPipes()}
-	r.Server = NewServer(c.store, ServerConfig{Limits: limits, Meter: &r.meter})
+	r.Server = NewServer(store, ServerConfig{Limits: limits, Meter: &r.meter})
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = r.Run(ctx) })
@@ -88,12 +96,18 @@ type host struct {
 	end    func()
 	last   syncer.Batch
 	has    map[string]bool
+	values map[string]string
 	was    int // updates that it was given
+	took   func(h *host, u api.Update)
 }
 
 func (c *cluster) host(name, program string, relays ...string) *host {
 	c.Helper()
-	client := must(NewClient(c.store, ClientConfig{
+	direct := c.direct
+	if direct == nil {
+		direct = c.store
+	}
+	client := must(NewClient(direct, ClientConfig{
 		Address: "relays", Creds: Plaintext(), Who: Who{Node: name, Program: program, Version: "v1"},
 		Find: func(ctx context.Context, found func([]string, error)) { found(relays, nil); <-ctx.Done() },
 		dial: func(ctx context.Context, address string) (net.Conn, error) {
@@ -109,14 +123,17 @@ func (c *cluster) host(name, program string, relays ...string) *host {
 		},
 	}))
 	ctx, cancel := context.WithCancel(c.Context())
-	h := &host{source: syncer.New(client, syncer.Config{Prefixes: []string{api.KeyPrefix(api.KindNode, "")}}), has: map[string]bool{}}
+	h := &host{source: syncer.New(client, syncer.Config{Prefixes: []string{api.KeyPrefix(api.KindNode, "")}}), has: map[string]bool{}, values: map[string]string{}, took: c.took}
 	done := make(chan struct{}, 2)
 	go func() { _ = h.source.Run(ctx); done <- struct{}{} }()
 	go func() {
 		for b := range h.source.Batches() {
 			for _, u := range b.Updates {
 				h.was++
-				h.has[u.Key] = u.Value != nil
+				if h.took != nil {
+					h.took(h, u)
+				}
+				h.has[u.Key], h.values[u.Key] = u.Value != nil, string(u.Value)
 			}
 			h.last = b
 		}

@@ -120,6 +120,13 @@ func (c *chain) keys() int {
 	return len(c.items)
 }
 
+// lost reports whether the store is away.
+func (c *chain) lost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.away
+}
+
 // after is the change that follows a number, and how many there are from it on; or, if there is none yet, what is closed when there may be.
 func (c *chain) after(number uint64) (next change, back int, woken <-chan struct{}, err error) {
 	c.mu.Lock()
@@ -183,6 +190,9 @@ func (c *chain) follow(ctx context.Context, ends <-chan error, req *relaypb.Foll
 	at := req.Number
 	if req.Epoch == "" {
 		snap, err := c.snapshot()
+		if err == nil && req.Settled && c.lost() {
+			err = errAway // what another relay gave the client is not older
+		}
 		if err == nil {
 			err = sendAll(snap, send)
 		}

@@ -54,6 +54,9 @@ type Client struct {
 	open            func(context.Context, *relaypb.FollowRequest) (frames, error)
 	close           func() error
 	away            fallback
+	order           datastore.Ordered // of the store itself; nil: it has none
+	settled         settled
+	leave           func() // the relay, for another one
 }
 
 // frames is a stream of a relay's.
@@ -85,11 +88,13 @@ func NewClient(direct datastore.Store, cfg ClientConfig) (*Client, error) {
 	}
 	follow := relaypb.NewRelayClient(conn)
 	who := &relaypb.Who{Node: cfg.Who.Node, Program: cfg.Who.Program, Version: cfg.Who.Version, Moves: true}
-	return newClient(direct, cfg, func(ctx context.Context, req *relaypb.FollowRequest) (frames, error) {
+	c := newClient(direct, cfg, func(ctx context.Context, req *relaypb.FollowRequest) (frames, error) {
 		req.Who = who
 		stream, err := follow.Follow(ctx, req)
 		return leaving{stream, to}, err
-	}, conn.Close), nil
+	}, conn.Close)
+	c.leave = to.leaveAll
+	return c, nil
 }
 
 func newClient(direct datastore.Store, cfg ClientConfig, open func(context.Context, *relaypb.FollowRequest) (frames, error), closes func() error) *Client {
@@ -99,7 +104,7 @@ func newClient(direct datastore.Store, cfg ClientConfig, open func(context.Conte
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Client{Store: direct, cfg: cfg, dates: datastore.DatesOf(direct), open: open, close: closes}
+	return &Client{Store: direct, cfg: cfg, dates: datastore.DatesOf(direct), order: datastore.OrderOf(direct), open: open, close: closes, leave: func() {}}
 }
 
 // Close ends the connection to the relay.
@@ -144,7 +149,7 @@ func (c *Client) List(ctx context.Context, prefix string) (datastore.Snapshot, e
 }
 
 func (c *Client) list(ctx context.Context, prefix string) (datastore.Snapshot, error) {
-	w, err := c.begin(ctx, &relaypb.FollowRequest{Prefix: prefix, Once: true})
+	w, err := c.begin(ctx, &relaypb.FollowRequest{Prefix: prefix, Once: true, Settled: c.settled.is(prefix)})
 	if err != nil {
 		return datastore.Snapshot{}, err
 	}
@@ -166,6 +171,7 @@ func (c *Client) list(ctx context.Context, prefix string) (datastore.Snapshot, e
 			}
 		}
 	}
+	c.settled.note(prefix)
 	snap := datastore.Snapshot{Position: w.at.position()}
 	for _, u := range items {
 		snap.Items = append(snap.Items, u)

@@ -19,6 +19,9 @@ const (
 	// already, if there is another. Nobody is ever without a relay that would take him.
 	avoidFor  = time.Minute
 	avoidWait = 2 * time.Second
+	// leaveEvery is how often a client leaves a relay that has not what it needs, since another one may have it. It is not more often, for where none has
+	// it, thousands of clients would make connections all the time.
+	leaveEvery = 20 * time.Second
 )
 
 // dialer connects to relays, and knows which of them sent this client elsewhere.
@@ -28,6 +31,7 @@ type dialer struct {
 	mu     sync.Mutex
 	conns  map[string]dialed    // the last by its other end's address
 	avoids map[string]time.Time // addresses, and until when
+	left   time.Time            // when a relay was left last that had not what is needed
 }
 
 type dialed struct {
@@ -97,10 +101,32 @@ type leaving struct {
 // Recv implements [frames].
 func (l leaving) Recv() (*relaypb.Frame, error) {
 	f, err := l.Relay_FollowClient.Recv()
-	if err != nil && status.Code(err) == codes.Aborted {
+	switch status.Code(err) {
+	case codes.Aborted:
 		if p, ok := peer.FromContext(l.Context()); ok {
 			l.dialer.leave(p.Addr)
 		}
+	case codes.FailedPrecondition:
+		l.dialer.leaveAll()
 	}
 	return f, err
+}
+
+// leaveAll goes to another relay, unless that was done a moment ago: this one has not what the client needs.
+func (d *dialer) leaveAll() {
+	d.mu.Lock()
+	now := time.Now()
+	if !d.left.IsZero() && now.Sub(d.left) < leaveEvery {
+		d.mu.Unlock()
+		return
+	}
+	d.left = now
+	var others []net.Addr
+	for _, c := range d.conns {
+		others = append(others, c.RemoteAddr())
+	}
+	d.mu.Unlock()
+	for _, other := range others {
+		d.leave(other)
+	}
 }

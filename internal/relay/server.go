@@ -256,8 +256,10 @@ func statusOf(err error) error {
 		code = codes.OutOfRange
 	case errors.Is(err, errNoPrefix):
 		code = codes.NotFound
+	case errors.Is(err, errNotYet), errors.Is(err, errAway):
+		code = codes.FailedPrecondition // which gRPC itself never says
 	case errors.Is(err, errElsewhere):
-		code = codes.Aborted // which gRPC itself never says
+		code = codes.Aborted // likewise
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	}

@@ -133,20 +133,35 @@ func (f *feed) list(ctx context.Context) error {
 		return err
 	}
 	if f.behind(snap.Position, f.highest) {
-		if f.stale.IsZero() {
-			f.stale = time.Now()
-			f.log.Warn("a list is older than what was seen; asking again", "position", snap.Position, "seen", f.highest)
+		if err := f.older(ctx, snap); err != nil {
+			return err
 		}
-		if time.Since(f.stale) < staleFor {
-			return errStale
-		}
-		f.log.Warn("the datastore was put back to an older state", "position", snap.Position, "seen", f.highest)
 	}
 	f.stale = time.Time{}
 	f.took(snap.Position)
 	// The snapshot is complete, so the prefix is in sync although the watch,
 	// which brings what is later, does not run yet.
 	return f.emit(ctx, event{state: InSync, first: true, last: true, updates: snap.Items, position: snap.Position})
+}
+
+// older judges a list that is behind what was seen. One that differs in nothing is as new: no key of this prefix changed since.
+func (f *feed) older(ctx context.Context, snap datastore.Snapshot) error {
+	if differs, err := f.s.differs(ctx, f.prefix, snap.Items); err != nil || !differs {
+		return err
+	}
+	if f.stale.IsZero() {
+		f.stale = time.Now()
+		f.log.Warn("a list is older than what was seen; asking again", "position", snap.Position, "seen", f.highest)
+	}
+	if follower, ok := f.s.store.(datastore.Follower); ok {
+		if err := follower.PutBack(ctx, f.prefix, f.highest); err != nil {
+			return err
+		}
+	} else if time.Since(f.stale) < staleFor {
+		return errStale
+	}
+	f.log.Warn("the datastore was put back to an older state", "position", snap.Position, "seen", f.highest)
+	return nil
 }
 
 // listPaged lists for the first time: the reader gets each piece as it comes. Later lists are passed on whole, since half of

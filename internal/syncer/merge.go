@@ -129,6 +129,39 @@ func (m *merge) under(prefix string) map[string]bool {
 	return keys
 }
 
+// differs reports whether a list of a prefix is other than what the reader has, or will have. Keys that the reader wrote itself are left out: which
+// values they had is not known.
+func (m *merge) differs(prefix string, items []api.Update) bool {
+	lacks := m.under(prefix)
+	for _, u := range items {
+		delete(lacks, u.Key)
+		if is, wrote := m.markNow(u.Key); !wrote && is != m.markOf(u) {
+			return true
+		}
+	}
+	for key := range lacks {
+		if is, wrote := m.markNow(key); !wrote && is != unknown {
+			return true
+		}
+	}
+	return false
+}
+
+// markNow is that of a key's value once the reader has taken what is pending; unknown: it has none. Wrote: the reader wrote it itself.
+func (m *merge) markNow(key string) (is mark, wrote bool) {
+	sent, known := m.sent[key]
+	if wrote = m.wrote[key] || known && sent == unknown; wrote {
+		return unknown, true
+	}
+	if i, pending := m.at[key]; pending {
+		if u := m.batch.Updates[i]; u.Value != nil {
+			return m.markOf(u), false
+		}
+		return unknown, false
+	}
+	return sent, false
+}
+
 // set makes an update pending, in the place of an earlier one. What would change
 // nothing for the reader is dropped: else keys that come and go while it is slow
 // would accumulate.

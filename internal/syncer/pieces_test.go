@@ -170,3 +170,52 @@ func TestAListOfALaggingCacheIsNotTaken(t *testing.T) {
 		})
 	}
 }
+
+// TestAListWithAnEarlierPositionAndTheSameContentIsTaken: it is behind what was seen, and no key changed since. So it is where one server counts what happens to other
+// keys, and the next one does not. What the reader wrote itself is not compared.
+func TestAListWithAnEarlierPositionAndTheSameContentIsTaken(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		since []string // what was written after the list
+		taken bool
+	}{
+		{"nothing", nil, true},
+		{"a value", []string{"/a=2"}, false},
+		{"a new key", []string{"/c=1"}, false},
+		{"a key that is gone", []string{"-/b"}, false},
+		{"a value that was there before, of another revision", []string{"/a=2", "/a=1"}, false},
+		{"a key of the reader's", []string{"/own=2"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memstore.New()
+				d := &dated{Store: whole{struct{ datastore.Store }{s}}, of: s}
+				write(t, s, "/a=1", "/b=1", "/own=1")
+				old, err := s.List(t.Context(), "/")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := follow(t, d, all)
+				defer r.stop()
+				r.drain()
+				write(t, s, tt.since...)
+				r.drain()
+				r.knows("/own")
+				d.old = datastore.Snapshot{Items: old.Items, Position: datastore.PositionOf("1")}
+				s.DropWatches(datastore.ErrCompacted)
+				timer := time.NewTimer(500 * time.Millisecond)
+				for lags := true; lags; {
+					select {
+					case b := <-r.sync.Batches():
+						r.take(b)
+					case <-timer.C:
+						lags = false
+					}
+				}
+				if got := r.batch.Status == syncer.InSync; got != tt.taken {
+					t.Errorf("status %v after half a second", r.batch.Status)
+				}
+			})
+		})
+	}
+}

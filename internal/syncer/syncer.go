@@ -77,6 +77,14 @@ type Syncer struct {
 	ahead chan event // pieces of first lists, which wait for the reader
 	known chan []string
 	pings chan struct{}
+	looks chan look
+}
+
+// look asks the loop whether a list of a prefix is other than what the reader has, or will have.
+type look struct {
+	prefix string
+	items  []api.Update
+	differ chan bool
 }
 
 // New returns a syncer, which does nothing until Run.
@@ -87,7 +95,7 @@ func New(store datastore.Store, cfg Config) *Syncer {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Prefixes = disjoint(cfg.Prefixes)
-	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), ahead: make(chan event), known: make(chan []string), pings: make(chan struct{})}
+	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), ahead: make(chan event), known: make(chan []string), pings: make(chan struct{}), looks: make(chan look)}
 }
 
 // Batches delivers the changes. It is closed when Run returns.
@@ -151,10 +159,23 @@ func (s *Syncer) loop(ctx context.Context) error {
 			m.delivered()
 		case keys := <-s.known:
 			m.know(keys)
+		case l := <-s.looks:
+			l.differ <- m.differs(l.prefix, l.items)
 		case <-s.pings:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// differs reports whether a list of a prefix is other than what the reader has, or will have once it takes what is pending.
+func (s *Syncer) differs(ctx context.Context, prefix string, items []api.Update) (bool, error) {
+	l := look{prefix, items, make(chan bool, 1)}
+	select {
+	case s.looks <- l:
+		return <-l.differ, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
 }
 

@@ -72,7 +72,11 @@ var faults = []struct {
 		w.cut()
 		w.change()
 		w.compact()
-		for after := 100; after < 2500; after += 200 { // some end within a page, some between two
+		step := 200 // some end within a page, some between two
+		if w.relay != "" {
+			step = 900 // since a relay asks each 3 s by then
+		}
+		for after := 100; after < 2500; after += step {
 			w.proxy.Set(outagetest.Fault{After: after})
 			before := w.proxy.Dropped()
 			w.until("a list to be cut", func() bool { return w.proxy.Dropped() > before })
@@ -102,20 +106,22 @@ var faults = []struct {
 	}},
 }
 
-func TestTheTruthArrivesAndNothingFlaps(t *testing.T) { testFaults(t, false) }
+func TestTheTruthArrivesAndNothingFlaps(t *testing.T) { testFaults(t, func(*world) {}) }
 
 // TestTheTruthArrivesBehindAnEtcdProxy: a `twill etcd proxy` between the reader and what is faulty changes nothing of it. In particular the
 // reader does not take a proxy that answers for a store that does.
-func TestTheTruthArrivesBehindAnEtcdProxy(t *testing.T) { testFaults(t, true) }
+func TestTheTruthArrivesBehindAnEtcdProxy(t *testing.T) { testFaults(t, (*world).startEtcdProxy) }
 
-func testFaults(t *testing.T, proxied bool) {
+// TestTheTruthArrivesBehindARelay: the same faults between a relay and its etcd, which forgets its history behind it, is put back and restarts. The reader
+// learns from the relay that the datastore is away.
+func TestTheTruthArrivesBehindARelay(t *testing.T) { testFaults(t, (*world).startRelay) }
+
+func testFaults(t *testing.T, between func(*world)) {
 	for _, tt := range faults {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // each waits for timers, most of the time
 			w := newWorld(t)
-			if proxied {
-				w.startEtcdProxy()
-			}
+			between(w)
 			w.follow(datastore.Config{})
 			w.until("the first sync", w.synced)
 			tt.fault(w)

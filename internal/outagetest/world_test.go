@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/outagetest"
+	"github.com/twillnet/twill/internal/relay"
 	"github.com/twillnet/twill/internal/syncer"
 )
 
@@ -38,6 +41,7 @@ type world struct {
 	member *member.Member
 	proxy  *outagetest.Proxy
 	near   string // endpoint of an etcd proxy before it; empty: there is none
+	relay  string // address of a relay that reads by it; empty: there is none
 	direct datastore.Client
 
 	sync   *syncer.Syncer
@@ -91,11 +95,36 @@ func (w *world) startEtcdProxy() {
 	w.near = "unix://" + filepath.Join(dir, "p")
 }
 
+// startRelay puts a relay between the reader and the proxy that is faulty.
+func (w *world) startRelay() {
+	w.t.Helper()
+	dir := must(os.MkdirTemp(memory, "relay"))(w.t)
+	socket := filepath.Join(dir, "s")
+	store := openStore(w.t, datastore.Config{Endpoints: []string{w.proxy.Endpoint()}, PageSize: 3})
+	s := relay.NewServer(store, relay.ServerConfig{Prefixes: []string{"/k/"}})
+	l := must(net.Listen("unix", socket))(w.t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = s.Run(ctx) })
+	parts.Go(func() { _ = s.Serve(ctx, l, relay.Plaintext(), 0) })
+	w.t.Cleanup(func() {
+		cancel()
+		parts.Wait()
+		os.RemoveAll(dir)
+	})
+	w.relay = "unix://" + socket
+}
+
 // follow starts the syncer. Its store has small pages, so that a list has several answers.
 func (w *world) follow(cfg datastore.Config) {
 	w.t.Helper()
 	cfg.Endpoints, cfg.PageSize = []string{cmp.Or(w.near, w.proxy.Endpoint())}, cmp.Or(cfg.PageSize, 3) // endpoints are etcd's
-	store := openStore(w.t, cfg)
+	var store datastore.Store = openStore(w.t, cfg)
+	if w.relay != "" {
+		c := must(relay.NewClient(store, relay.ClientConfig{Address: w.relay, Creds: relay.Plaintext()}))(w.t)
+		w.t.Cleanup(func() { _ = c.Close() })
+		store = c
+	}
 	w.sync = syncer.New(store, syncer.Config{Prefixes: []string{"/k/"}, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -47,7 +47,7 @@ var params = []Param{
 	text("etcdKeyFile", "", "key of the client certificate", func(s *Settings) *string { return &s.Etcd.KeyFile }).local(neededFirst, "ETCD_KEY_FILE"),
 	text("etcdCaFile", "", "CA certificate of etcd's servers", func(s *Settings) *string { return &s.Etcd.CACertFile }).local(neededFirst, "ETCD_CA_CERT_FILE"),
 
-	text("typhaAddr", "", "HOST:PORT or unix://PATH of a relay (`twill relay`), by which the datastore is read; empty, and no typhaK8sServiceName: it is read itself", func(s *Settings) *string { return &s.Relay.Address }).local(neededFirst),
+	text("typhaAddr", "", "HOST:PORT or unix://PATH of a relay (`twill relay`), or of several with commas between them, by which the datastore is read; empty, and no typhaK8sServiceName: it is read itself", func(s *Settings) *string { return &s.Relay.Address }).local(neededFirst),
 	text("typhaK8sServiceName", "", "Service of Kubernetes whose ready endpoints are relays, that of this node first; typhaAddr has precedence", func(s *Settings) *string { return &s.Relay.Service }).local(neededFirst),
 	text("typhaK8sNamespace", "kube-system", "namespace of that Service", func(s *Settings) *string { return &s.Relay.Namespace }).local(neededFirst),
 	text("typhaCAFile", "", "authority of the relay's certificate", func(s *Settings) *string { return &s.Relay.CAFile }).local(neededFirst),

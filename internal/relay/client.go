@@ -27,6 +27,7 @@ import (
 type ClientConfig struct {
 	Address string                           // HOST:PORT or unix://PATH; a name that has several addresses is several relays
 	Find    Find                             // nil: Address says it all; else that is only what the relays are called
+	Named   bool                             // Creds are given each address that Find found, and not what the relays are called
 	Creds   credentials.TransportCredentials // see TLS and Plaintext
 	Timeout time.Duration                    // for an answer, and for each part of a snapshot; zero means 30s
 
@@ -74,7 +75,7 @@ func NewClient(direct datastore.Store, cfg ClientConfig) (*Client, error) {
 	switch {
 	case cfg.Find != nil:
 		target, shuffle = finds+":///"+cfg.Address, false // in their order
-		options = append(options, grpc.WithResolvers(finder{cfg.Find}))
+		options = append(options, grpc.WithResolvers(finder{cfg.Find, cfg.Named}))
 	case !strings.HasPrefix(target, "unix:"):
 		target = "dns:///" + target
 	}

@@ -14,7 +14,10 @@ type Find func(ctx context.Context, found func(addresses []string, why error))
 const finds = "twill-relays"
 
 // finder resolves them for gRPC.
-type finder struct{ find Find }
+type finder struct {
+	find  Find
+	named bool // credentials are given the address
+}
 
 // Scheme implements [resolver.Builder].
 func (finder) Scheme() string { return finds }
@@ -52,7 +55,11 @@ func (f finder) Build(_ resolver.Target, cc resolver.ClientConn, _ resolver.Buil
 			}
 			var state resolver.State
 			for _, a := range last.addresses {
-				state.Addresses = append(state.Addresses, resolver.Address{Addr: a})
+				to := resolver.Address{Addr: a}
+				if f.named {
+					to.ServerName = a
+				}
+				state.Addresses = append(state.Addresses, to)
 			}
 			_ = cc.UpdateState(state) // its errors are that there are no addresses, which is said by why
 		}

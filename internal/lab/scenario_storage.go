@@ -34,8 +34,9 @@ type storage interface {
 
 // etcd is one of the scenario's own, in the store's namespace.
 type etcd struct {
-	c *scenario
-	p *process
+	c     *scenario
+	p     *process
+	peers bool // others may join it, at port 2380
 }
 
 func (e *etcd) start(ctx context.Context) error {
@@ -44,6 +45,9 @@ func (e *etcd) start(ctx context.Context) error {
 		return err
 	}
 	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen", e.url(), "--listen", e.c.Socket()}
+	if e.peers {
+		args = append(args, "--name", storeName, "--listen-peer", "http://"+netip.AddrPortFrom(e.c.storeAddr(), 2380).String())
+	}
 	p, err := launch(e.c.storeNS(), e.c.Exe, e.c.logFile(storeName), nil, args)
 	if err != nil {
 		return err

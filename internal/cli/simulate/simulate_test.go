@@ -50,19 +50,19 @@ func TestTheTranscriptOfThePageOnScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, ok1 := strings.Cut(string(text), "```console\n$ twill ")
+	before, rest, ok1 := strings.Cut(string(text), "```console\n$ twill simulate ")
 	was, after, ok2 := strings.Cut(rest, "```")
 	call, want, ok3 := strings.Cut(was, "\n")
 	if !ok1 || !ok2 || !ok3 {
 		t.Fatalf("%s has no transcript", path)
 	}
 	c := clitest.New(t, cli.Execute)
-	code, got, _ := c.Run("", clitest.Words(call)...)
+	code, got, _ := c.Run("", clitest.Words("simulate "+call)...)
 	if code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, got)
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(before+"```console\n$ twill "+call+"\n"+got+"```"+after), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(before+"```console\n$ twill simulate "+call+"\n"+got+"```"+after), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return

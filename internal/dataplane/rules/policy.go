@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -121,7 +122,10 @@ func generation(list []intent.Rule) uint16 {
 				fmt.Fprint(h, *p)
 			}
 		}
-		r.ICMP, r.NotICMP = nil, nil // by value, above
+		if r.Requests != nil {
+			_ = json.NewEncoder(h).Encode(r.Requests) // of texts and numbers, to a hash: it cannot fail
+		}
+		r.ICMP, r.NotICMP, r.Requests = nil, nil, nil // by value, above
 		fmt.Fprintf(h, "%v\n", r)
 	}
 	sum := h.Sum32()

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -77,13 +78,18 @@ func TestTheChecksOfThePageOnScale(t *testing.T) {
 		call, want, _ := strings.Cut(call, "\n")
 		ran++
 		t.Run(call, func(t *testing.T) {
-			var out bytes.Buffer
-			e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
-			if code := cli.Execute(t.Context(), e, clitest.Words(call)); code != 0 {
-				t.Fatalf("exit code %d:\n%s", code, out.String())
-			}
-			if steady(out.String()) != steady(want) {
-				t.Errorf("it says\n%s\nthe page\n%s", out.String(), want)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for { // a member may be behind for a moment
+				var out bytes.Buffer
+				e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
+				code := cli.Execute(t.Context(), e, clitest.Words(call))
+				if code == 0 && steady(out.String()) == steady(want) {
+					return
+				}
+				if ctx.Err() != nil {
+					t.Fatalf("exit code %d, it says\n%s\nthe page\n%s", code, out.String(), want)
+				}
 			}
 		})
 	}

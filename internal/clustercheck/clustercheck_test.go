@@ -20,6 +20,7 @@ type cluster struct {
 	mu      sync.Mutex
 	nodes   []string          // Ready
 	others  []string          // nodes that are not
+	noAddr  bool              // nodes have no InternalIP
 	image   string            // of the DaemonSet
 	sick    map[string]string // pods that do not become Ready, and why
 	answers func(pod string, try Try) Tried
@@ -40,7 +41,7 @@ func (f *cluster) Read(_ context.Context, path string, params map[string]string,
 				status = "False"
 			}
 			items = append(items, object{"metadata": object{"name": n}, "status": object{
-				"conditions": []any{object{"type": "Ready", "status": status}}, "addresses": []any{object{"type": "Hostname", "address": n}, object{"type": "InternalIP", "address": fmt.Sprintf("192.0.2.%d", i+1)}},
+				"conditions": []any{object{"type": "Ready", "status": status}}, "addresses": f.addresses(n, i),
 			}})
 		}
 		doc = object{"items": items}
@@ -60,6 +61,14 @@ func (f *cluster) Read(_ context.Context, path string, params map[string]string,
 		return err
 	}
 	return json.Unmarshal(b, into)
+}
+
+func (f *cluster) addresses(node string, i int) []any {
+	out := []any{object{"type": "Hostname", "address": node}}
+	if !f.noAddr {
+		out = append(out, object{"type": "InternalIP", "address": fmt.Sprintf("192.0.2.%d", i+1)})
+	}
+	return out
 }
 
 // pods are those that were made, each with two addresses.
@@ -240,6 +249,13 @@ func TestAClusterOfOneNode(t *testing.T) {
 	}
 	if !slices.ContainsFunc(by[Skipped], func(r Result) bool { return r.Test == "pod to pod on another node" }) {
 		t.Errorf("skipped: %+v", by[Skipped])
+	}
+}
+
+func TestNodesWithoutAnAddress(t *testing.T) {
+	by, err := run(t, &cluster{nodes: []string{"n1", "n2"}, image: "twill", noAddr: true}, nil)
+	if err != nil || len(by[Failed]) > 0 || len(by[Skipped]) != 4+1 { // two for each node, and the outside
+		t.Errorf("failed %+v, skipped %+v, error %v", by[Failed], by[Skipped], err)
 	}
 }
 

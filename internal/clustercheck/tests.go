@@ -90,9 +90,9 @@ func (c *check) paths(ctx context.Context) error {
 			for _, addr := range q.b.addrs {
 				asks = append(asks, ask{test: "packets of full size to another node, " + family(addr), from: p.node, to: q.node, pod: p.a.name, try: Try{To: "whole://" + at(addr, Port)}, found: true})
 			}
-			asks = append(asks, ask{test: "pod to another node", from: p.node, to: q.node, pod: p.a.name, try: Try{To: "open://" + at(q.host, kubelet)}})
+			asks = append(asks, c.toNode("pod to another node", p, q)...)
 		}
-		asks = append(asks, ask{test: "pod to its own node", from: p.node, to: p.node, pod: p.a.name, try: Try{To: "open://" + at(p.host, kubelet)}})
+		asks = append(asks, c.toNode("pod to its own node", p, p)...)
 	}
 	if len(c.peers) == 1 {
 		c.skip("pod to pod on another node", "the cluster has one node that takes part")
@@ -106,6 +106,15 @@ func (c *check) paths(ctx context.Context) error {
 
 // kubelet's port for the API server, which each node has.
 const kubelet = 10250
+
+// toNode asks for what each node has.
+func (c *check) toNode(test string, p, q peer) []ask {
+	if !q.host.IsValid() {
+		c.skip(test, q.node+" has no InternalIP")
+		return nil
+	}
+	return []ask{{test: test, from: p.node, to: q.node, pod: p.a.name, try: Try{To: "open://" + at(q.host, kubelet)}}}
+}
 
 // to asks for another's pod by each protocol and family.
 func to(test string, p, q peer) (asks []ask) {

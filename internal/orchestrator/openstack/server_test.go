@@ -52,6 +52,11 @@ func start(t *testing.T, store datastore.Store) *plugin {
 		}
 		return c, err
 	}
+	c, err := dial(t.Context(), "", "") // it listens, also for who tries once
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
 	return &plugin{t, store, socket, http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 

@@ -10,9 +10,10 @@ import (
 	"github.com/twillnet/twill/internal/kernel/probe"
 )
 
-// TestEchoesOfASizeArriveOrNot has a way whose middle takes less than its ends.
-func TestEchoesOfASizeArriveOrNot(t *testing.T) {
-	a, router, b := netnstest.New(t), netnstest.New(t), netnstest.New(t)
+// way is from a over a router to b, who is 198.51.100.1 and 2001:db8:2::1 behind its link right.
+func way(t *testing.T) (a, router, b *netnstest.NS) {
+	t.Helper()
+	a, router, b = netnstest.New(t), netnstest.New(t), netnstest.New(t)
 	a.VethTo(router, "eth0", "left")
 	router.VethTo(b, "right", "eth0")
 	router.Forward()
@@ -24,6 +25,12 @@ func TestEchoesOfASizeArriveOrNot(t *testing.T) {
 	a.Route("default via 2001:db8:1::2")
 	b.Route("default via 198.51.100.2")
 	b.Route("default via 2001:db8:2::2")
+	return a, router, b
+}
+
+// TestEchoesOfASizeArriveOrNot has a way whose middle takes less than its ends.
+func TestEchoesOfASizeArriveOrNot(t *testing.T) {
+	a, router, _ := way(t)
 	router.Run("ip", "link", "set", "right", "mtu", "1400")
 	for _, tt := range []struct {
 		dst  string

@@ -14,18 +14,7 @@ import (
 
 // TestAWholePacketComesBackOrNot over a way whose middle takes less than its ends, and then as much.
 func TestAWholePacketComesBackOrNot(t *testing.T) {
-	a, router, b := netnstest.New(t), netnstest.New(t), netnstest.New(t)
-	a.VethTo(router, "eth0", "left")
-	router.VethTo(b, "right", "eth0")
-	router.Forward()
-	a.Addr("eth0", "192.0.2.1/24", "2001:db8:1::1/64")
-	router.Addr("left", "192.0.2.2/24", "2001:db8:1::2/64")
-	router.Addr("right", "198.51.100.2/24", "2001:db8:2::2/64")
-	b.Addr("eth0", "198.51.100.1/24", "2001:db8:2::1/64")
-	a.Route("default via 192.0.2.2")
-	a.Route("default via 2001:db8:1::2")
-	b.Route("default via 198.51.100.2")
-	b.Route("default via 2001:db8:2::2")
+	a, router, b := way(t)
 	var port uint16
 	b.Do(func() {
 		c, err := net.ListenPacket("udp", ":0")

@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,7 +96,7 @@ func printTried(w io.Writer, found []clustercheck.Result, wide bool) error {
 	if wide {
 		t := terminal.NewTable(w, "TEST", "FROM", "TO", "RESULT", "TOOK", "DETAIL")
 		for _, r := range found {
-			t.Row(r.Test, orNone(r.From), orNone(r.To), r.Result, duration(r.Took), orNone(r.Detail))
+			t.Row(r.Test, cmp.Or(r.From, "-"), cmp.Or(r.To, "-"), r.Result, duration(r.Took), cmp.Or(r.Detail, "-"))
 		}
 		return t.Flush()
 	}
@@ -159,9 +160,9 @@ func summary(of []clustercheck.Result) []string {
 	case failed > 0:
 		return []string{of[0].Test, fmt.Sprintf("FAILED %d of %d", failed, ok+failed), duration(slowest), "below"}
 	case ok == 0:
-		return []string{of[0].Test, clustercheck.Skipped, "-", orNone(strings.TrimSpace(of[0].From + " " + of[0].Detail))}
+		return []string{of[0].Test, clustercheck.Skipped, "-", cmp.Or(strings.TrimSpace(of[0].From+" "+of[0].Detail), "-")}
 	}
-	return []string{of[0].Test, fmt.Sprintf("ok %d", ok), duration(slowest), orNone(detail)}
+	return []string{of[0].Test, fmt.Sprintf("ok %d", ok), duration(slowest), cmp.Or(detail, "-")}
 }
 
 func duration(d time.Duration) string {
@@ -172,13 +173,6 @@ func duration(d time.Duration) string {
 		return d.Round(10 * time.Microsecond).String()
 	}
 	return d.Round(10 * time.Millisecond).String()
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // probeCmds are what the pods of `twill check cluster` run.

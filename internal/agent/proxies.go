@@ -74,7 +74,10 @@ func inherited(labels map[string]string, prefix string) map[string]string {
 func (d *calcLoop) proxying(p proxies) func(config.Settings) {
 	return func(s config.Settings) {
 		if d.synced {
-			p.Configure(s.PolicySync)
+			p.Configure(s.PolicySync, func() intent.Batch {
+				is := d.graph.Intents()
+				return intent.Batch{IPSets: is.IPSets, Policies: is.Policies, Endpoints: is.Endpoints}
+			})
 		}
 	}
 }

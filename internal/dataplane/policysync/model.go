@@ -120,6 +120,11 @@ func (m *model) merge(b intent.Batch) {
 	}
 }
 
+// forget lets go of all policy. Nobody reads any more.
+func (m *model) forget() {
+	m.endpoints, m.policies, m.sets = map[workload]intent.Endpoint{}, map[intent.PolicyID]intent.Policy{}, map[intent.SetID]*set{}
+}
+
 func (m *model) remove(k intent.Key) {
 	switch id := k.(type) {
 	case intent.SetID:

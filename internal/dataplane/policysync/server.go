@@ -80,19 +80,32 @@ func (s *Server) wake() {
 	}
 }
 
-// Configure says below which directory workloads' sockets are; empty: there are none. It may be called from any goroutine.
-func (s *Server) Configure(prefix string) {
+// Configure says below which directory workloads' sockets are; empty: there are none, and no policy is kept in memory. All is called, at once, where there were
+// none before, and returns all that was decided until now: what of it is not in force yet comes again when it is. It may be called from any goroutine.
+func (s *Server) Configure(prefix string, all func() intent.Batch) {
 	s.mu.Lock()
-	same := s.prefix == prefix
-	s.prefix = prefix
-	s.mu.Unlock()
-	if !same {
-		s.wake()
+	defer s.mu.Unlock()
+	switch was := s.prefix; {
+	case was == prefix:
+		return
+	case was == "":
+		whole := all()
+		whole.InSync = false // who knows that is InForce
+		s.hub.note(func(m *model) { m.merge(whole) })
+	case prefix == "":
+		s.hub.note((*model).forget)
 	}
+	s.prefix = prefix
+	s.wake()
 }
 
 // InForce implements [dataplane.Follower]. It only takes note.
 func (s *Server) InForce(changed intent.Batch, _ bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prefix == "" {
+		changed = intent.Batch{InSync: changed.InSync}
+	}
 	s.hub.note(func(m *model) { m.merge(changed) })
 }
 

@@ -34,7 +34,7 @@ func serving(t *testing.T, cfg Config) *place {
 	cfg.Poll = 5 * time.Millisecond
 	cfg.Proxied = func(_ context.Context, is map[intent.EndpointID]bool) error { p.sent <- is; return nil }
 	p.s = New(cfg)
-	p.s.Configure(p.dir)
+	p.s.Configure(p.dir, func() intent.Batch { return intent.Batch{} })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = p.s.Run(ctx) }()
@@ -156,6 +156,31 @@ func TestEachSocketHasItsWorkloadsShare(t *testing.T) {
 	p.stop()
 	if exists(p.path("mount", "csi-2", "socket")) || exists(p.path("policysync")) {
 		t.Error("sockets stay after the end")
+	}
+}
+
+// TestWhatWasInForceBefore the setting names a directory is served, and without one nothing is kept in memory.
+func TestWhatWasInForceBefore(t *testing.T) {
+	p := serving(t, Config{})
+	kept := func() int {
+		p.s.hub.mu.Lock()
+		defer p.s.hub.mu.Unlock()
+		m := &p.s.hub.model
+		return len(m.endpoints) + len(m.policies) + len(m.sets)
+	}
+	p.volume("csi-1", credentialsOf("web"))
+	p.s.InForce(batch(), false)
+	p.until("policy is known", func() bool { return kept() > 0 })
+	p.s.Configure("", nil)
+	p.until("policy is forgotten", func() bool { return kept() == 0 && !exists(p.path("mount", "csi-1", "socket")) })
+	p.s.InForce(batch(), false)
+	p.s.hub.work()
+	if n := kept(); n > 0 {
+		t.Errorf("nobody wants policy, and %d items are kept", n)
+	}
+	p.s.Configure(p.dir, batch)
+	if _, has := p.sync("csi-1"); len(has.policies) != 1 || len(has.sets) != 1 || has.endpoint == "" {
+		t.Errorf("got %+v", has)
 	}
 }
 

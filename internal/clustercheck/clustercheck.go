@@ -22,18 +22,18 @@ type API interface {
 	Create(ctx context.Context, path string, object any) error
 	Delete(ctx context.Context, path string) error // that there is none is no error
 	Exec(ctx context.Context, namespace, pod string, command []string) ([]byte, error)
+	Gone(error) bool // an error of Read says that there is no such object
 }
 
 // Config says what to try.
 type Config struct {
 	API    API
-	Gone   func(error) bool // an error of Read says that there is no such object
-	Image  string           // of pods; empty: that of Twill's own on this cluster
-	Nodes  int              // how many of those that are ready take part, by chance; 0: all
-	Egress string           // HOST:PORT outside of the cluster that pods should reach; empty: not tried
-	Keep   bool             // leave the namespace, for looking at it
-	Start  time.Duration    // how long pods may take until they are Ready
-	Settle time.Duration    // how long a policy may take until it is in force, and anything else to be as it should be
+	Image  string        // of pods; empty: that of Twill's own on this cluster
+	Nodes  int           // how many of those that are ready take part, by chance; 0: all
+	Egress string        // HOST:PORT outside of the cluster that pods should reach; empty: not tried
+	Keep   bool          // leave the namespace, for looking at it
+	Start  time.Duration // how long pods may take until they are Ready
+	Settle time.Duration // how long a policy may take until it is in force, and anything else to be as it should be
 	Now    func(doing string)
 }
 

@@ -121,6 +121,8 @@ func (f *cluster) Exec(_ context.Context, _, pod string, command []string) ([]by
 	return json.Marshal(done)
 }
 
+func (f *cluster) Gone(err error) bool { return errors.Is(err, errGone) }
+
 // well answers as a network does on which all is as it should be. Who is asked is known by the address's last digits alone, so any name will do.
 func (f *cluster) well(_ string, try Try) Tried {
 	done := Tried{As: true, Answer: "twill", Took: time.Millisecond}
@@ -142,7 +144,7 @@ func run(t *testing.T, f *cluster, change func(*Config)) (map[string][]Result, e
 	if f.answers == nil {
 		f.answers = f.well
 	}
-	cfg := Config{API: f, Gone: func(err error) bool { return errors.Is(err, errGone) }, Start: time.Nanosecond, Settle: time.Second}
+	cfg := Config{API: f, Start: time.Nanosecond, Settle: time.Second}
 	if change != nil {
 		change(&cfg)
 	}

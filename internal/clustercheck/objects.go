@@ -158,7 +158,7 @@ func (c *check) remove(ctx context.Context) error {
 	}
 	for {
 		err := c.API.Read(ctx, path, nil, &object{})
-		if err != nil && c.Gone(err) {
+		if err != nil && c.API.Gone(err) {
 			return nil
 		}
 		if err := pause(ctx, 300*time.Millisecond); err != nil {

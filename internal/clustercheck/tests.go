@@ -138,7 +138,7 @@ func (c *check) services(ctx context.Context) (asks []ask, err error) {
 		return nil, err
 	}
 	names, err := c.clusterIP(ctx, "/api/v1/namespaces/kube-system/services/kube-dns")
-	if err != nil && !c.Gone(err) {
+	if err != nil && !c.API.Gone(err) {
 		return nil, err
 	}
 	for _, p := range c.peers {

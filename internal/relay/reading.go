@@ -71,8 +71,9 @@ func addressesOf(setting string) ([]string, error) {
 // these are relays that do not change. Each client asks them in an order of its own, so that not all come to the first.
 func these(addresses []string) Find {
 	return func(ctx context.Context, found func([]string, error)) {
-		rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
-		found(addresses, nil)
+		mixed := slices.Clone(addresses) // which a new connection may be mixing, too
+		rand.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		found(mixed, nil)
 		<-ctx.Done()
 	}
 }

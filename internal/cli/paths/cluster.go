@@ -21,7 +21,7 @@ import (
 )
 
 func (c *command) clusterCmd() *cobra.Command {
-	cfg := clustercheck.Config{Gone: apiserver.Gone, Start: 2 * time.Minute, Settle: 30 * time.Second}
+	cfg := clustercheck.Config{Start: 2 * time.Minute, Settle: 30 * time.Second}
 	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "cluster",

@@ -45,9 +45,8 @@ func (p *policy) v3() (string, object, object, error) {
 	if tier != api.TierDefault {
 		name = tier + "." + name
 	}
-	return api.KindGlobalNetworkPolicy, object{
-		"name": name, "labels": map[string]string{api.LabelTier: tier}, "annotations": p.Metadata.Annotations,
-	}.set(), object{
+	meta := object{"name": name, "labels": map[string]string{api.LabelTier: tier}, "annotations": p.Metadata.Annotations}.set()
+	return api.KindGlobalNetworkPolicy, meta, object{
 		"tier": tier, "order": s.Order, "ingress": ingress, "egress": egress, "selector": selectorOf(s.Selector), "types": types,
 		// In version 1 these applied to what is forwarded, by their nature; version 3 wants that said.
 		"doNotTrack": s.DoNotTrack, "preDNAT": s.PreDNAT, "applyOnForward": s.DoNotTrack || s.PreDNAT,

@@ -93,7 +93,7 @@ func Common(reports [][]byte) ([]byte, error) {
 	return json.Marshal(first)
 }
 
-// allocation tells one finding from others.
+// allocation names the kind of a finding, and the allocation that it is about: findings of two reports that have the same are the same.
 func allocation(finding []byte) string {
 	var f ipam.Finding
 	_ = json.Unmarshal(finding, &f) // what cannot be read is like nothing

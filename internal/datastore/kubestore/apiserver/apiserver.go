@@ -1,5 +1,6 @@
 // Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, whether a pod exists, what a Service has of
-// load balancers, and what is in a Secret; and reports to users on their objects, in events and conditions.
+// load balancers, and what is in a Secret; and reports to users on their objects, in events and conditions. For a user's own command it does
+// what kubectl does ([Operator]).
 //
 // In: how to reach the server, as a datastore's configuration says it. Out: requests. Resources, and what Kubernetes has that is a view
 // of one, are package kubestore's.

@@ -65,7 +65,7 @@ func (o *Operator) Delete(ctx context.Context, path string) error {
 }
 
 // Gone reports whether an error of Read says that there is no such object.
-func Gone(err error) bool { return apierrors.IsNotFound(err) }
+func (o *Operator) Gone(err error) bool { return apierrors.IsNotFound(err) }
 
 // Exec runs a command in the only container of a pod, and returns what it printed. It is an error if it cannot be run, or exits with another code than 0.
 func (o *Operator) Exec(ctx context.Context, namespace, pod string, command []string) ([]byte, error) {

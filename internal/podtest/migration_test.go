@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -189,7 +190,11 @@ func TestAClusterMovesFromEtcdToTheAPIServer(t *testing.T) {
 		}
 		m.s.Apply(t, definitions)
 		m.refusals(g, string(out), func(text string) string { return write(filepath.Join(t.TempDir(), "other"), text) })
-		half := strings.Join(strings.SplitAfter(string(out), "\n")[:strings.Count(string(out), "\n")/2], "")
+		lines := strings.SplitAfter(string(out), "\n")
+		n := len(lines) / 2
+		half := strings.Join(lines[:n], "")
+		m.says(false, m.in(g), []string{"datastore", "import", "-f", write(filepath.Join(t.TempDir(), "cut"), half)}, "it was cut off after "+strconv.Itoa(n)+" keys")
+		half += `{"keys":` + strconv.Itoa(n) + "}\n"
 		m.says(true, m.in(g), []string{"datastore", "import", "-f", write(filepath.Join(t.TempDir(), "half"), half)}) // as after a failure
 		m.says(true, m.in(g), []string{"datastore", "import", "-f", m.export}, "there already", "left out", "the datastore is locked")
 		m.says(true, m.in(g), []string{"datastore", "import", "-f", m.export, "--dry-run"}, "1 key would be imported, ")
@@ -209,10 +214,12 @@ func (m *mover) refusals(g form.Group, export string, file func(string) string) 
 		}
 		return string(text) + "\n"
 	}
-	bad := export + line("nodes/n9", `{"kind":"Node","metadata":{"name":"n9"}}`) + line("profiles/mine", `{"kind":"Profile","metadata":{"name":"mine"}}`) +
+	entries := export[:strings.LastIndex(export, `{"keys":`)]
+	bad := entries + line("nodes/n9", `{"kind":"Node","metadata":{"name":"n9"}}`) + line("profiles/mine", `{"kind":"Profile","metadata":{"name":"mine"}}`) +
 		line("workloadendpoints/"+m.ns+"/n1-k8s-web-net1", `{"kind":"WorkloadEndpoint","metadata":{"name":"n1-k8s-web-net1","namespace":"`+m.ns+`"}}`) +
 		line("networkpolicies/nowhere/a", `{"kind":"NetworkPolicy","metadata":{"name":"a","namespace":"nowhere"},"spec":{}}`) +
 		line("laterkinds/a", `{}`) + line("globalnetworksets/wrong", `{"kind":"GlobalNetworkSet","metadata":{"name":"wrong"},"spec":{"nets":7}}`)
+	bad += `{"keys":` + strconv.Itoa(strings.Count(bad, "\n")) + "}\n"
 	m.says(false, m.in(g), []string{"datastore", "import", "-f", file(bad)}, "nothing was written",
 		"node/n9 is no node of the cluster", "profile/mine has no place", "workloadendpoint/"+m.ns+"/n1-k8s-web-net1 has no place", "there is no such namespace", "laterkinds/a is of a kind",
 		"globalnetworkset/wrong is refused: ")

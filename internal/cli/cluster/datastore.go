@@ -103,8 +103,9 @@ func (c *command) exportCmd() *cobra.Command {
 		Long: `Write everything below /calico/ to standard output as it was at one moment, a
 key in each line, for "twill datastore import". Kinds that this version does not
 know, addresses in use, everything is there; only the status of running agents
-is not. To move a cluster, lock the datastore first, so that nothing changes
-between export and import.
+is not. The last line says how many keys there are, so that a file which was cut
+off is known. To move a cluster, lock the datastore first, so that nothing
+changes between export and import.
 
 Exit code: 0 complete, 1 it is not, 2 usage.`,
 		Example: "  twill datastore lock\n  twill datastore export > cluster.jsonl",
@@ -122,6 +123,12 @@ func (c *command) readAll(ctx context.Context, s datastore.Store) (datastore.Sna
 	_, read := c.Working("reading the datastore", 0)
 	defer read()
 	return s.List(ctx, api.Root)
+}
+
+// lastLine ends an export: without it the file was cut off.
+type lastLine struct {
+	Keys     int    `json:"keys"`
+	Revision string `json:"revision"` // of the datastore that was read
 }
 
 func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
@@ -144,8 +151,14 @@ func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
 		}
 		n++
 	}
+	if err := enc.Encode(lastLine{Keys: n, Revision: fmt.Sprint(snap.Position)}); err != nil {
+		return err
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
 	fmt.Fprintf(c.Stdio.Err, "twill: %s exported, as of revision %s\n", keys(n), snap.Position)
-	return out.Flush()
+	return nil
 }
 
 func keys(n int) string { return console.Count(n, "key") }

@@ -95,11 +95,16 @@ func TestABrokenExportIsRefusedWhole(t *testing.T) {
 	c := newCLI(t)
 	before := clitest.Everything(t, c.Store)
 	for name, text := range map[string]string{
-		"not of ours":    "kind: Tier\n",
-		"cut off":        `{"key":"/calico/a","value":"e30="}` + "\n" + `{"key":"/calico/b","va`,
-		"a strange key":  `{"key":"/registry/a","value":"e30="}`,
-		"a key twice":    strings.Repeat(`{"key":"/calico/a","value":"e30="}`+"\n", 2),
-		"nothing at all": "",
+		"not of ours":                     "kind: Tier\n",
+		"cut off":                         `{"key":"/calico/a","value":"e30="}` + "\n" + `{"key":"/calico/b","va`,
+		"a strange key":                   `{"key":"/registry/a","value":"e30="}`,
+		"a key twice":                     strings.Repeat(`{"key":"/calico/a","value":"e30="}`+"\n", 2),
+		"nothing at all":                  "",
+		"no key":                          `{"keys":0,"revision":"7"}` + "\n",
+		"cut off at the end of a line":    `{"key":"/calico/a","value":"e30="}` + "\n",
+		"a line is missing":               `{"key":"/calico/a","value":"e30="}` + "\n" + `{"keys":2,"revision":"7"}` + "\n",
+		"something follows the last line": `{"key":"/calico/a","value":"e30="}` + "\n" + `{"keys":1}` + "\n" + `{"key":"/calico/b","value":"e30="}` + "\n",
+		"a key in the last line":          `{"key":"/calico/a","value":"e30="}` + "\n" + `{"key":"/registry/a","keys":1}` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			clitest.Contains(t, c.On(t).Want(1, text, "datastore", "import", "-f", "-"), "twill: -: ")
@@ -108,6 +113,7 @@ func TestABrokenExportIsRefusedWhole(t *testing.T) {
 	if after := clitest.Everything(t, c.Store); !maps.Equal(after, before) {
 		t.Errorf("there was %v, and is %v", before, after)
 	}
+	clitest.Contains(t, c.Want(1, `{"key":"/calico/a","value":"e30="}`, "datastore", "import", "-f", "-"), `it was cut off after 1 key, or is of a version that wrote none: if you know that it is complete, append the line {"keys":1}`)
 	clitest.Contains(t, c.Want(2, "", "datastore", "import"), "no file given")
 }
 

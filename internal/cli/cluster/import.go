@@ -89,29 +89,46 @@ func (c *command) readExport(file string) ([]migration.Entry, error) {
 	return es, nil
 }
 
-// readLines reads what `twill datastore export` writes.
+// readLines reads what `twill datastore export` writes, to its last line.
 func readLines(file string, data []byte) ([]migration.Entry, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var out []migration.Entry
+	var last *int // how many keys the last line says
 	seen := map[string]bool{}
 	for {
-		var e migration.Entry
-		err := dec.Decode(&e)
+		var line struct {
+			migration.Entry
+			Keys     *int   `json:"keys"`
+			Revision string `json:"revision"`
+		}
+		err := dec.Decode(&line)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && (!strings.HasPrefix(e.Key, api.Root) || seen[e.Key] || len(e.Value) > api.MaxValue) {
-			err = fmt.Errorf("key %q is not below %s, or is there twice, or its value is too large", e.Key, api.Root)
+		switch {
+		case err != nil:
+		case last != nil:
+			err = errors.New("something follows the line that ends the export")
+		case line.Keys != nil && line.Key == "":
+			last = line.Keys
+			continue
+		case !strings.HasPrefix(line.Key, api.Root) || seen[line.Key] || len(line.Value) > api.MaxValue:
+			err = fmt.Errorf("key %q is not below %s, or is there twice, or its value is too large", line.Key, api.Root)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: entry %d: %w; want what `twill datastore export` writes", file, len(out)+1, err)
 		}
-		seen[e.Key] = true
-		out = append(out, e)
+		seen[line.Key] = true
+		out = append(out, line.Entry)
 	}
-	if len(out) == 0 {
+	switch {
+	case len(out) == 0:
 		return nil, fmt.Errorf("%s: holds no key", file)
+	case last == nil:
+		return nil, fmt.Errorf("%s: has no line that ends it, so it was cut off after %s, or is of a version that wrote none: if you know that it is complete, append the line {\"keys\":%d}", file, keys(len(out)), len(out))
+	case *last != len(out):
+		return nil, fmt.Errorf("%s: has %s, and its last line says that there were %d: it is not complete", file, keys(len(out)), *last)
 	}
 	return out, nil
 }

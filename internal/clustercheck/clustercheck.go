@@ -63,6 +63,7 @@ type check struct {
 	namespace string
 	peers     []peer
 	results   []Result
+	broken    map[way]bool // ways that do not work without a policy
 }
 
 // peer is a node with its two pods: a asks, and b is asked.

@@ -244,6 +244,38 @@ func TestWhatIsNotAsItShould(t *testing.T) {
 	}
 }
 
+// TestSilenceOfABrokenWayIsNoPolicy: that nothing is answered where nothing was answered before says nothing of a policy.
+func TestSilenceOfABrokenWayIsNoPolicy(t *testing.T) {
+	f := &cluster{nodes: []string{"n1", "n2", "n3"}, image: "twill"}
+	f.answers = func(pod string, try Try) Tried {
+		if pod == "a-1" && strings.HasPrefix(try.To, "tcp://") && !try.Silent {
+			return Tried{Error: "i/o timeout"}
+		}
+		return f.well(pod, try)
+	}
+	by, err := run(t, f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, r := range by[Skipped] {
+		if strings.HasPrefix(r.Test, "policy denies") {
+			n++
+			if r.From != "n2" || !strings.HasPrefix(r.Detail, "pod a-1 does not reach tcp://") {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	if n != 4 { // ingress and egress, in two families
+		t.Errorf("%d are skipped, want 4: %+v", n, by[Skipped])
+	}
+	for _, r := range by[OK] {
+		if r.From == "n2" && (strings.HasPrefix(r.Test, "policy denies ingress") || strings.HasPrefix(r.Test, "policy denies egress")) {
+			t.Errorf("%+v is said to be right, and nothing is known of it", r)
+		}
+	}
+}
+
 func TestAClusterOfOneNode(t *testing.T) {
 	by, err := run(t, &cluster{nodes: []string{"n1"}, image: "twill"}, nil)
 	if err != nil || len(by[Failed]) > 0 {

@@ -3,12 +3,16 @@ package clustercheck
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // policies makes NetworkPolicies one after the other, and looks when each is in force; and that kubelet reaches the pods all the while.
 func (c *check) policies(ctx context.Context) error {
 	if len(c.peers) == 0 {
 		return nil
+	}
+	if err := c.before(ctx); err != nil {
+		return err
 	}
 	for _, step := range []struct {
 		doing  string
@@ -52,11 +56,42 @@ func (c *check) policies(ctx context.Context) error {
 		for i := range c.peers {
 			asks = append(asks, step.asks(i)...)
 		}
-		if err := c.all(ctx, asks); err != nil {
+		if err := c.all(ctx, slices.DeleteFunc(asks, c.unknown)); err != nil {
 			return err
 		}
 	}
 	return c.stillReady(ctx)
+}
+
+// before asks without a policy on what the policies are tried: silence on a way that does not work says nothing of a policy.
+func (c *check) before(ctx context.Context) error {
+	c.Now("trying the same ways without policies")
+	var asks []ask
+	for i := range c.peers {
+		asks = append(asks, c.held("", i, false, false)...)
+		asks = append(asks, c.held("", i, false, true)...)
+	}
+	c.broken = map[way]bool{}
+	for i, r := range c.ask(ctx, asks) {
+		if r.Result != OK {
+			c.broken[asks[i].way()] = true
+		}
+	}
+	return ctx.Err()
+}
+
+// way is from a pod to an address.
+type way struct{ pod, to string }
+
+func (a ask) way() way { return way{a.pod, a.try.To} }
+
+// unknown reports, and says in the results, that a policy's denial cannot be seen on a way.
+func (c *check) unknown(a ask) bool {
+	is := a.try.Silent && c.broken[a.way()]
+	if is {
+		c.results = append(c.results, Result{Test: a.test, From: a.from, To: a.to, Result: Skipped, Detail: fmt.Sprintf("pod %s does not reach %s without a policy", a.pod, a.try.To)})
+	}
+	return is
 }
 
 // held asks the pod of the next node, or of its own where there is one alone: from a, or from b, which is in no policy's list.

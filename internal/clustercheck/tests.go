@@ -25,6 +25,12 @@ const atOnce = 8
 
 // all asks everything, and keeps the results in the order of the questions.
 func (c *check) all(ctx context.Context, asks []ask) error {
+	c.results = append(c.results, c.ask(ctx, asks)...)
+	return ctx.Err()
+}
+
+// ask is the result of each question.
+func (c *check) ask(ctx context.Context, asks []ask) []Result {
 	out := make([]Result, len(asks))
 	var group sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
@@ -37,8 +43,7 @@ func (c *check) all(ctx context.Context, asks []ask) error {
 		})
 	}
 	group.Wait()
-	c.results = append(c.results, out...)
-	return ctx.Err()
+	return out
 }
 
 func (c *check) one(ctx context.Context, a ask) Result {

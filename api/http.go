@@ -1,6 +1,10 @@
 package api
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // maxHTTP is how many methods, and how many paths, a rule may have.
 const maxHTTP = 20
@@ -23,10 +27,16 @@ func checkHTTP(r *Rule) string {
 		if m == "" {
 			return fmt.Sprintf("has methods[%d] that is empty", i)
 		}
+		if slices.Contains(r.HTTP.Methods[:i], m) {
+			return fmt.Sprintf("has methods[%d] that is there twice", i)
+		}
 	}
 	for i, p := range r.HTTP.Paths {
 		if (p.Exact == "") == (p.Prefix == "") {
 			return fmt.Sprintf("has paths[%d] that is not one of exact and prefix", i)
+		}
+		if strings.ContainsAny(p.Exact+p.Prefix, "?# \t\r\n") {
+			return fmt.Sprintf("has paths[%d] that no request has: what follows ? or # is no part of a path, and a space ends it (RFC 3986 section 3.3)", i)
 		}
 	}
 	return ""
@@ -49,11 +59,32 @@ const ofHTTP = "allows nothing where no proxy of the workload reads policy from 
 
 // Conditional are the fields of a resource that are honoured only where something else does its part, each with the reason.
 func Conditional(r Resource) (out FieldErrors) {
+	if c, ok := r.(*BGPConfiguration); ok {
+		return ofNoUse(&c.Spec)
+	}
 	for _, l := range rulesOf(r) {
 		for i := range *l.rules {
 			if (*l.rules)[i].HTTP != nil {
 				out = append(out, &FieldError{Path: fmt.Sprintf("%s[%d].http", l.path, i), Reason: ofHTTP})
 			}
+		}
+	}
+	return out
+}
+
+// ofNoUse is what a BGPConfiguration says of what it does not have.
+func ofNoUse(s *BGPConfigurationSpec) (out FieldErrors) {
+	mesh := s.NodeToNodeMeshEnabled == nil || *s.NodeToNodeMeshEnabled
+	for _, f := range []struct {
+		path, reason string
+		is           bool
+	}{
+		{"spec.nodeMeshPassword", "has no effect while nodeToNodeMeshEnabled is false", !mesh && s.NodeMeshPassword != nil},
+		{"spec.nodeMeshMaxRestartTime", "has no effect while nodeToNodeMeshEnabled is false", !mesh && s.NodeMeshMaxRestartTime != ""},
+		{"spec.communities", "have no effect without prefixAdvertisements that name them", len(s.Communities) > 0 && len(s.PrefixAdvertisements) == 0},
+	} {
+		if f.is {
+			out = append(out, &FieldError{Path: f.path, Reason: f.reason})
 		}
 	}
 	return out

@@ -20,6 +20,10 @@ func TestWhereRulesMayAskOfRequests(t *testing.T) {
 		{"a Deny", KindNetworkPolicy, "ingress: [{action: Deny, http: {methods: [GET]}}]", "is possible only in Allow rules"},
 		{"UDP", KindNetworkPolicy, "ingress: [{action: Allow, protocol: UDP, http: {methods: [GET]}}]", "needs protocol TCP, or none"},
 		{"no kind of path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{}]}}]", "not one of exact and prefix"},
+		{"a query in a path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{prefix: /a}, {exact: '/a?b'}]}}]", "has paths[1] that no request has"},
+		{"a fragment in a path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{exact: '/a#b'}]}}]", "has paths[0] that no request has"},
+		{"a space in a path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{prefix: '/a b'}]}}]", "has paths[0] that no request has"},
+		{"a method twice", KindNetworkPolicy, "ingress: [{action: Allow, http: {methods: [GET, PUT, GET]}}]", "has methods[2] that is there twice"},
 		{"21 methods", KindNetworkPolicy, "ingress: [{action: Allow, http: {methods: [" + strings.Repeat("A,", 20) + "A]}}]", "more than 20 methods"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -49,5 +53,27 @@ func TestWhereRulesMayAskOfRequests(t *testing.T) {
 				t.Errorf("stored, it asks: %v, is closed: %v, problems %v", asks, closed, s.Problems)
 			}
 		})
+	}
+}
+
+// TestWhatHasNoEffectInABGPConfigurationIsWarnedOf: each alone, and nothing where it has.
+func TestWhatHasNoEffectInABGPConfigurationIsWarnedOf(t *testing.T) {
+	const secret, community = "nodeMeshPassword: {secretKeyRef: {name: a, key: b}}", "communities: [{name: a, value: '1:2'}]"
+	for spec, want := range map[string]string{
+		secret + ", nodeMeshMaxRestartTime: 9s":                    "",
+		"nodeToNodeMeshEnabled: true, " + secret:                   "",
+		"nodeToNodeMeshEnabled: false":                             "",
+		"nodeToNodeMeshEnabled: false, " + secret:                  "spec.nodeMeshPassword",
+		"nodeToNodeMeshEnabled: false, nodeMeshMaxRestartTime: 9s": "spec.nodeMeshMaxRestartTime",
+		community: "spec.communities",
+		community + ", prefixAdvertisements: [{cidr: 10.0.0.0/8, communities: [a, '3:4:5']}]": "",
+	} {
+		docs, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\nmetadata: {name: default}\nspec: {" + spec + "}"))
+		if err != nil || len(docs) != 1 {
+			t.Fatal(spec, err)
+		}
+		if w := docs[0].Warnings; (want == "") != (len(w) == 0) || want != "" && !hasPath(w, want) {
+			t.Errorf("%s: warnings %v, want one at %q", spec, w, want)
+		}
 	}
 }

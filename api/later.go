@@ -16,9 +16,16 @@ func wordSet(text string) map[string]bool {
 	return out
 }
 
-// KnownSetting reports whether a FelixConfiguration of Calico's has a field of this name, in any case.
-func KnownSetting(name string) bool {
-	return fieldByName(reflect.TypeFor[FelixConfigurationSpec](), name) != nil
+// KnownSetting reports whether a FelixConfiguration of Calico's has a field of this name, in any case. Why is the reason where Twill does not act on it;
+// empty: it does.
+func KnownSetting(name string) (why string, known bool) {
+	t := reflect.TypeFor[FelixConfigurationSpec]()
+	for _, u := range unhonoured {
+		if u.Type == t && strings.EqualFold(u.Field, name) {
+			return Notice{Fate: u.Fate, Why: u.Why}.Reason(), true
+		}
+	}
+	return "", fieldByName(t, name) != nil
 }
 
 // nearest finds the word that was probably meant: the one with the fewest

@@ -122,7 +122,7 @@ func TestValuesThatAreWrongAreReportedAndChangeNothing(t *testing.T) {
 		{"TWILL_HEALTH_ENABLED=perhaps", "want true or false"},
 		{"TWILL_INTERFACE_PREFIX=cali,a name", "want the beginning"},
 		{"FELIX_DATASTORETYPE=consul", "want etcdv3"},
-		{"FELIX_BPFENABLED=true", "does not honour"},
+		{"FELIX_BPFENABLED=true", "has no effect: policy is enforced with nftables"},
 		{"TWILL_NO_SUCH=1", "no such parameter"},
 		{"TWILL_LOG_ACTION_RATE_LIMIT=many", "want a number and a unit"},
 		{"TWILL_LOG_ACTION_RATE_LIMIT_BURST=0", "want 1 to 9999"},

@@ -54,6 +54,11 @@ func TestFormsOfValues(t *testing.T) {
 		{"FELIX_LOGACTIONRATELIMITBURST=10000", nat, "", "want 1 to 9999"},
 		{"FELIX_LOGLEVEL=debug", func(s config.Settings) string { return s.LogSeverity }, "Debug", ""},
 		{"FELIX_ETCDADDR=http://192.0.2.1:2379", func(s config.Settings) string { return s.Etcd.Endpoints[0] }, "http://192.0.2.1:2379", ""},
+		{"FELIX_ROUTETABLERANGE=7-9", func(s config.Settings) string { return fmt.Sprint(s.Routes.Tables) }, "[{7 9}]", ""},
+		{"FELIX_IPTABLESLOCKTIMEOUTSECS=9", nat, "", "has no effect: "},
+		{"FELIX_IPTABLESLOCKPROBEINTERVALMILLIS=9", nat, "", "has no effect: "},
+		{"FELIX_BPFLOGLEVEL=Debug", nat, "", "has no effect: policy is enforced with nftables"},
+		{"FELIX_ETCDSCHEME=ftp", nat, "", `is "ftp": want http or https`},
 		{"TWILL_ETCD_CA_CERT_FILE=/ca", func(s config.Settings) string { return s.Etcd.CACertFile }, "/ca", ""},
 		{"TWILL_NODE=n", func(s config.Settings) string { return s.Node }, "n", ""},
 	} {
@@ -95,12 +100,34 @@ func TestStoredFailsafePortsArrive(t *testing.T) {
 	}
 }
 
+// TestEndpointsHaveTheirScheme: upstream's EtcdAddr is HOST:PORT, and EtcdScheme stands beside it, before or after.
+func TestEndpointsHaveTheirScheme(t *testing.T) {
+	for _, tt := range []struct{ says, want string }{
+		{"EtcdAddr=192.0.2.1:2379", "192.0.2.1:2379"},
+		{"EtcdAddr=192.0.2.1:2379 EtcdScheme=https", "https://192.0.2.1:2379"},
+		{"EtcdScheme=HTTP EtcdAddr=192.0.2.1:2379", "http://192.0.2.1:2379"},
+		{"EtcdEndpoints=http://a:1,b:2 EtcdScheme=https", "http://a:1,https://b:2"},
+		{"EtcdScheme=https", ""},
+		{"EtcdAddr=a:1 EtcdScheme=", "a:1"},
+	} {
+		file, wrong := config.FromFile("f", strings.ReplaceAll(tt.says, " ", "\n"))
+		var vars []string
+		for _, v := range strings.Fields(tt.says) {
+			vars = append(vars, "FELIX_"+strings.ToUpper(v[:strings.IndexByte(v, '=')])+v[strings.IndexByte(v, '='):])
+		}
+		env, problems := config.FromEnv(vars)
+		if got, also := file.Values["etcdEndpoints"], env.Values["etcdEndpoints"]; got != tt.want || also != tt.want || len(wrong)+len(problems) > 0 {
+			t.Errorf("%s: a file says %q, and the environment %q, want %q; problems %v, %v", tt.says, got, also, tt.want, wrong, problems)
+		}
+	}
+}
+
 func TestLinesOfAFile(t *testing.T) {
 	l, problems := config.FromFile("f", "[global]\n\n  # a comment\n; another\n LogPrefix = \"x\" \nno value\nNoSuch = 1\nbpfEnabled = true\n")
 	if got := config.New("h1", l).Resolve().Settings.Log.Prefix; got != "x" || len(l.Values) != 1 {
 		t.Errorf("prefix %q of %v", got, l.Values)
 	}
-	want := `[{f:6 no value want name = value} {f:7 NoSuch there is no such parameter; ` + "`twill config params` lists those there are" + `} {f:8 bpfEnabled this version does not honour it}]`
+	want := `[{f:6 no value want name = value} {f:7 NoSuch there is no such parameter; ` + "`twill config params` lists those there are" + `} {f:8 bpfEnabled has no effect: policy is enforced with nftables, not eBPF; services are kube-proxy's to translate}]`
 	if got := fmt.Sprint(problems); got != want {
 		t.Errorf("problems\n%s, want\n%s", got, want)
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -25,7 +26,7 @@ func byName(name string) *Param {
 	return nil
 }
 
-var aliases = map[string]string{"node": "nodename", "felixhostname": "nodename", "etcdcacertfile": "etcdcafile", "etcdaddr": "etcdendpoints", "loglevel": "logseverityscreen", "ipinipenabled": "ipipenabled", "ipinipmtu": "ipipmtu"}
+var aliases = map[string]string{"node": "nodename", "felixhostname": "nodename", "etcdcacertfile": "etcdcafile", "etcdaddr": "etcdendpoints", "loglevel": "logseverityscreen", "ipinipenabled": "ipipenabled", "ipinipmtu": "ipipmtu", "routetablerange": "routetableranges"}
 
 // given reports whether a value is one. What says who this is, and where the datastore is, is not set by an empty line.
 func (p *Param) given(value string) bool { return value != "" || !p.Local }
@@ -35,6 +36,7 @@ func (p *Param) given(value string) bool { return value != "" || !p.Local }
 func FromFile(name, content string) (Layer, []Problem) {
 	l := Layer{Name: name, Values: map[string]string{}}
 	var problems []Problem
+	var scheme Problem // where it was found, and what
 	for i, line := range strings.Split(content, "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || strings.HasPrefix(line, "[") {
@@ -46,17 +48,21 @@ func FromFile(name, content string) (Layer, []Problem) {
 			problems = append(problems, Problem{at, line, "want name = value"})
 			continue
 		}
-		key = strings.TrimSpace(key)
+		key, value = strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"'`)
+		if strings.EqualFold(key, etcdScheme) {
+			scheme = Problem{at, key, value}
+			continue
+		}
 		p := byName(key)
 		if p == nil {
 			problems = append(problems, Problem{at, key, unknown(key)})
 			continue
 		}
-		if value = strings.Trim(strings.TrimSpace(value), `"'`); p.given(value) {
+		if p.given(value) {
 			l.Values[p.Name] = value
 		}
 	}
-	return l, problems
+	return l, l.withScheme(scheme, problems)
 }
 
 // noSettings are variables that say where things are, and what `twill node` runs beside the agent.
@@ -66,6 +72,7 @@ var noSettings = []string{"CONFIG", "SETTINGS_ORDER", "SOCKET", "LOG_DIR", "DHCP
 func FromEnv(environ []string) (Layer, []Problem) {
 	l := Layer{Name: "environment", Values: map[string]string{}}
 	var problems []Problem
+	var scheme Problem
 	rank := map[string]int{}
 	put := func(p *Param, value string, r int) {
 		if p.given(value) && r >= rank[p.Name] {
@@ -84,21 +91,56 @@ func FromEnv(environ []string) (Layer, []Problem) {
 			if !ok || slices.Contains(noSettings, rest) {
 				continue
 			}
-			if p := byName(rest); p != nil {
+			switch p := byName(rest); {
+			case p != nil:
 				put(p, value, 2+r)
-			} else {
+			case strings.EqualFold(rest, etcdScheme):
+				scheme = Problem{"environment", name, value}
+			default:
 				problems = append(problems, Problem{"environment", name, unknown(rest)})
 			}
 		}
 	}
-	return l, problems
+	return l, l.withScheme(scheme, problems)
 }
 
+// unknown says why a name is no parameter. Felix's own names have their unit at the end.
 func unknown(name string) string {
-	if api.KnownSetting(strings.ReplaceAll(name, "_", "")) {
-		return "this version does not honour it"
+	name = strings.ToLower(strings.ReplaceAll(name, "_", ""))
+	for _, unit := range []string{"", "secs", "millis"} {
+		if stem, ok := strings.CutSuffix(name, unit); ok {
+			if why, known := api.KnownSetting(stem); known {
+				return cmp.Or(why, "this version honours it in a FelixConfiguration alone")
+			}
+		}
 	}
 	return "there is no such parameter; `twill config params` lists those there are"
+}
+
+// etcdScheme is upstream's name of what stands before etcdAddr, which is HOST:PORT.
+const etcdScheme = "etcdscheme"
+
+// withScheme puts the scheme that was found, if there was one, before each endpoint that has no scheme, and adds to the problems.
+func (l Layer) withScheme(found Problem, problems []Problem) []Problem {
+	scheme := strings.ToLower(found.Reason)
+	switch scheme {
+	case "":
+		return problems
+	case "http", "https":
+	default:
+		found.Reason = fmt.Sprintf("is %q: want http or https", found.Reason)
+		return append(problems, found)
+	}
+	endpoints := strings.Split(l.Values["etcdEndpoints"], ",")
+	for i, e := range endpoints {
+		if e = strings.TrimSpace(e); e != "" && !strings.Contains(e, "://") {
+			endpoints[i] = scheme + "://" + e
+		}
+	}
+	if all := strings.Join(endpoints, ","); all != "" {
+		l.Values["etcdEndpoints"] = all
+	}
+	return problems
 }
 
 // stored is a FelixConfiguration.

@@ -166,7 +166,7 @@ var ofSettings = []planted{
 	}, `+changes settings: variables of the environment of Calico's agent that have no effect: CLUSTER_TYPE, SLEEP [when Twill starts]
 +changes settings: FELIX_WAT of environment of calico-felix: there is no such parameter; ` + "`twill config params`" + ` lists those there are [when Twill starts]
 +changes settings: mtuIfacePattern is nothing by /etc/calico/felix.cfg, and Twill would have ^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*) (default) [when Twill starts]
-+changes settings: IptablesRefreshInterval of /etc/calico/felix.cfg:4: this version does not honour it [when Twill starts]
++changes settings: IptablesRefreshInterval of /etc/calico/felix.cfg:4: has no effect: where policy is in iptables, Twill does this in a way of its own [when Twill starts]
 +changes settings: NoSuch of /etc/calico/felix.cfg:3: there is no such parameter; ` + "`twill config params`" + ` lists those there are [when Twill starts]
 +blocks settings: defaultEndpointToHostAction is ACCEPT by /etc/calico/felix.cfg, and Twill would have Drop (default): what workloads send to this host would be dropped
 +changes settings: ipipMTU of environment of calico-felix is not understood: is "many": want a whole number, 68 to 65535 [when Twill starts]
@@ -183,7 +183,7 @@ var ofSettings = []planted{
 	}, `+blocks settings: defaultEndpointToHostAction is ACCEPT by environment of calico-felix, and Twill would have Drop (default): what workloads send to this host would be dropped
 +changes settings: ipv6Support is false by environment of calico-felix, and Twill would have true (default) [when Twill starts]
 +same settings: 4 settings of this host alone, which Twill has, too`},
-	{"what of eBPF has no effect, and it is off", func(f *Facts) { f.Agents[0].Environ = append(f.Agents[0].Environ, "FELIX_BPFLOGLEVEL=debug") }, "+changes settings: FELIX_BPFLOGLEVEL of environment of calico-felix: this version does not honour it [when Twill starts]"},
+	{"what of eBPF has no effect, and it is off", func(f *Facts) { f.Agents[0].Environ = append(f.Agents[0].Environ, "FELIX_BPFLOGLEVEL=debug") }, "+changes settings: FELIX_BPFLOGLEVEL of environment of calico-felix: has no effect: policy is enforced with nftables, not eBPF [when Twill starts]"},
 	{"settings that differ, and drop nothing", func(f *Facts) {
 		f.File.Text = "DefaultEndpointToHostAction = RETURN\nFailsafeInboundHostPorts = 22\n"
 		f.Local = []config.Layer{{Name: "environment", Values: map[string]string{"defaultEndpointToHostAction": "Accept"}}}

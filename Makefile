@@ -127,8 +127,9 @@ docker: deps ## two hosts with Debian's dockerd, and our drivers for its network
 	@sh scripts/deps.sh dockerd docker-compose
 	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 10m -v -run TestDocker ./internal/lab$(if $(SAMPLE), -compose 10)
 
-openstack: deps build ## Debian's neutron-server with our mechanism driver: packets of a port, and its live migration (docs/openstack.md); SCENARIO=FILE for one
-	export OPENSTACK_ROOT=$$(sh scripts/openstack.sh) OPENSTACK_DRIVER=$(CURDIR)/openstack/networking_twill OPENSTACK_SCENARIOS=$(CURDIR)/testdata/openstack && bin/twill lab run $(or $(SCENARIO),testdata/openstack/*.txt)
+openstack: deps build ## Debian's neutron-server with our mechanism driver (docs/openstack.md); SCENARIO=FILE for one; SAMPLE=1: a port's packets, and its live migration under streams
+	root=$$(sh scripts/openstack.sh) figures=$$(mktemp) && export OPENSTACK_ROOT=$$root OPENSTACK_FIGURES=$$figures OPENSTACK_DRIVER=$(CURDIR)/openstack/networking_twill OPENSTACK_SCENARIOS=$(CURDIR)/testdata/openstack && \
+	{ bin/twill lab run $(or $(SCENARIO),$(if $(SAMPLE),testdata/openstack/neutron.txt testdata/openstack/migration.txt,testdata/openstack/*.txt)); status=$$?; cat $$figures; rm $$figures; exit $$status; }
 
 CHAOS ?= 3m
 chaos: deps ## three hosts under traffic and random faults, for CHAOS; SEED=N replays, KINDS=a,b chooses (docs/chaos.md)

@@ -112,7 +112,9 @@ tap) # LINK: what Nova does
 	ip link set "$2" name "tap$(cut -c1-11 h1.id)"
 	ip link set "tap$(cut -c1-11 h1.id)" up
 	;;
-allow) api POST security-group-rules '{"security_group_rule": {"security_group_id": "'"$(cat group)"'", "tenant_id": "p1", "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 80, "port_range_max": 80, "remote_ip_prefix": "10.65.2.0/24"}}' | field security_group_rule.id >rule ;;
+allow) # [PROTOCOL FIRST LAST PREFIX]
+	api POST security-group-rules '{"security_group_rule": {"security_group_id": "'"$(cat group)"'", "tenant_id": "p1", "direction": "ingress", "ethertype": "IPv4", "protocol": "'"${2:-tcp}"'", "port_range_min": '"${3:-80}"', "port_range_max": '"${4:-80}"', "remote_ip_prefix": "'"${5:-10.65.2.0/24}"'"}}' | field security_group_rule.id >rule
+	;;
 deny) api DELETE "security-group-rules/$(cat rule)" ;;
 endpoints) test "$(twill get workloadendpoints -n openstack -o name | wc -l)" = "$2" ;; # COUNT
 rules) # COUNT: of ingress, that are about port 80
@@ -120,10 +122,26 @@ rules) # COUNT: of ingress, that are about port 80
 	;;
 admin) api PUT "ports/$(cat "$2.id")" '{"port": {"admin_state_up": '"$3"'}}' >/dev/null ;;
 route) ip route show table all 10.65.1.5 | grep -q "dev tap" ;; # on this host, to its tap
-announce) python3 -c 'import socket
-s, mac = socket.socket(socket.AF_PACKET, socket.SOCK_RAW), bytes.fromhex("fa163e000005")
-s.bind(("eth0", 0))
-s.send(b"\xff" * 6 + mac + bytes.fromhex("8035" "0001080006040003") + (mac + bytes(4)) * 2 + bytes(18))' ;; # as QEMU does where the machine goes on: RARP
+announce) # PORT: as QEMU does where the machine goes on, by RARP; prints how long none of the stream's words came to that UDP port, and wants no gap in the next 500
+	figure=$(python3 - "$2" <<-'PY'
+	import socket, struct, sys, time
+	s, mac, numbers = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), bytes.fromhex("fa163e000005"), []
+	s.bind(("eth0", 0))
+	s.settimeout(10)
+	begin = time.monotonic()
+	s.send(b"\xff" * 6 + mac + bytes.fromhex("80350001080006040003") + (mac + bytes(4)) * 2 + bytes(18))
+	while len(numbers) < 500:
+	    f = s.recv(2000)
+	    if f[12:14] == b"\x08\x00" and f[23] == 17 and f[36:38] == struct.pack("!H", int(sys.argv[1])):
+	        if not numbers: first = time.monotonic() - begin
+	        numbers.append(struct.unpack("!Q", f[42:50])[0])
+	lost = max(numbers) - min(numbers) + 1 - len(set(numbers))
+	print("live migration: from the announcement to the first word %.1f ms; of the next %d none is lost" % (first * 1000, len(numbers)))
+	sys.exit(lost and "%d words are lost after the switch" % lost)
+	PY
+	)
+	echo "$figure" | tee -a "${OPENSTACK_FIGURES:-/dev/null}"
+	;;
 delete) api DELETE "ports/$(cat "$2.id")" ;;
 bind) # HOST: what Nova does before it migrates the machine there
 	api POST "ports/$(cat h1.id)/bindings" '{"binding": {"host": "'"$2"'", "vnic_type": "normal"}}' >binding

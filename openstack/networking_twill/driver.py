@@ -28,9 +28,11 @@ cfg.CONF.register_opts([
     cfg.StrOpt("socket", default="/run/twill-openstack/plugin.sock",
                help="Where `twill openstack-plugin` answers."),
     cfg.IntOpt("resync_interval_secs", default=60, min=0,
-               help="How often all of Neutron's database is handed over; 0: at the start alone."),
+               help="How often the server that leads hands over all of Neutron's database; 0: each at its start alone."),
     cfg.IntOpt("retry_secs", default=2, min=1,
                help="After how long an object is handed over again that the plugin did not take."),
+    cfg.IntOpt("status_writes_per_sec", default=50, min=1,
+               help="How many ports get a new status in a second, of each server's: that many writes of the database, and calls of Nova."),
 ], "twill")
 
 

@@ -7,7 +7,7 @@ cd "$dir"
 # SQLite, which stands for a real database here, lets one process write at a time, and fails others in the middle of a transaction: 500.
 api() { # METHOD PATH [BODY]
 	for try in 1 2 3 4 5 6 7 8 9; do
-		code=$(curl -sS --max-time 60 -o answer.$$ -w '%{http_code}' -X "$1" -H 'Content-Type: application/json' "http://127.0.0.1:9696/v2.0/$2" ${3:+-d "$3"}) || return 1
+		code=$(curl -sS --max-time 60 -o answer.$$ -w '%{http_code}' -X "$1" -H 'Content-Type: application/json' "http://127.0.0.1:${NEUTRON_PORT:-9696}/v2.0/$2" ${3:+-d "$3"}) || return 1
 		[ "$code" = 500 ] || break
 	done
 	cat answer.$$
@@ -17,10 +17,22 @@ api() { # METHOD PATH [BODY]
 field() { python3 -c 'import json, sys; d = json.load(sys.stdin)
 for k in sys.argv[1].split("."): d = d[int(k) if k.isdigit() else k]
 print(d)' "$1"; }
-plugin() { setsid twill openstack-plugin --socket "$dir/plugin.sock" </dev/null >>plugin.log 2>&1 & echo $! >plugin.pid; }
+plugin() { # [2]: of the second server
+	setsid twill openstack-plugin --socket "$dir/plugin$1.sock" </dev/null >>"plugin$1.log" 2>&1 &
+	echo $! >"plugin$1.pid"
+}
+neutron() { # [2]
+	setsid unshare --mount sh -eu -c '
+		mount --bind /dev "$OPENSTACK_ROOT/dev"
+		mount -t proc proc "$OPENSTACK_ROOT/proc"
+		mount --bind . "$OPENSTACK_ROOT/mnt"
+		exec chroot "$OPENSTACK_ROOT" env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/mnt/python neutron-server --config-file "/mnt/neutron$0.conf"' "$1" </dev/null >>"${OPENSTACK_LOG:-neutron$1}.log" 2>&1 &
+	echo $! >"neutron$1.pid"
+}
+gone() { while kill -0 "$@" 2>/dev/null; do sleep 0.1; done; } # PID, or -- -GROUP
 case $1 in
-start) # [SECONDS between resyncs]
-	plugin
+start) # [SECONDS between resyncs [SETTINGS of DEFAULT]]
+	plugin ""
 	cat >nova.py <<-'PY'
 	import http.server, json
 	class Nova(http.server.BaseHTTPRequestHandler):
@@ -39,10 +51,11 @@ start) # [SECONDS between resyncs]
 	setsid python3 nova.py </dev/null >nova.log 2>&1 &
 	echo $! >nova.pid
 	cp "$OPENSTACK_ROOT/root/neutron.sqlite" .
+	python3 -c 'import sqlite3; sqlite3.connect("neutron.sqlite").execute("pragma journal_mode = wal")' # who writes does not wait for who reads
 	cat >neutron.conf <<-CONF
 	[DEFAULT]
 	core_plugin = ml2
-	service_plugins =
+	service_plugins = ${3:-}
 	auth_strategy = noauth
 	bind_host = 127.0.0.1
 	bind_port = 9696
@@ -74,21 +87,36 @@ start) # [SECONDS between resyncs]
 	cp -r "$OPENSTACK_DRIVER" python/
 	printf 'Metadata-Version: 2.1\nName: networking-twill\nVersion: 0.1.0\n' >python/networking_twill-0.1.0.dist-info/METADATA
 	printf '[neutron.ml2.mechanism_drivers]\ntwill = networking_twill.driver:TwillMechanismDriver\n' >python/networking_twill-0.1.0.dist-info/entry_points.txt
-	setsid unshare --mount sh -eu -c '
-		mount --bind /dev "$OPENSTACK_ROOT/dev"
-		mount -t proc proc "$OPENSTACK_ROOT/proc"
-		mount --bind . "$OPENSTACK_ROOT/mnt"
-		exec chroot "$OPENSTACK_ROOT" env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/mnt/python neutron-server --config-file /mnt/neutron.conf' </dev/null >"${OPENSTACK_LOG:-neutron}.log" 2>&1 &
-	echo $! >neutron.pid
+	neutron ""
 	;;
+second) # a second server, on the same database, with a plugin of its own
+	sed 's/9696/9697/; s/plugin.sock/plugin2.sock/; s/mnt.state/mnt\/state2/; s/mnt.lock/mnt\/lock2/' neutron.conf >neutron2.conf
+	plugin 2
+	neutron 2
+	;;
+kill) # neutron|plugin [2]: with all of its processes, in the midst of what they do
+	kill -9 -- "-$(cat "$2${3:-}.pid")"
+	gone -- "-$(cat "$2${3:-}.pid")"
+	rm "$2${3:-}.pid"
+	;;
+again) "$2" "${3:-}" ;; # neutron|plugin [2]
 stop)
-	kill "$(cat neutron.pid)" "$(cat plugin.pid)" "$(cat nova.pid)"
-	for p in neutron plugin nova; do while [ -e "/proc/$(cat $p.pid)" ]; do sleep 0.1; done; done
+	for p in neutron neutron2 plugin plugin2 nova; do
+		[ ! -e "$p.pid" ] || kill "$(cat "$p.pid")"
+	done
+	for p in neutron neutron2 plugin plugin2 nova; do
+		[ ! -e "$p.pid" ] || gone "$(cat "$p.pid")"
+	done
 	;;
-plugin-start) plugin ;;
-plugin-stop) kill "$(cat plugin.pid)"; while [ -e "/proc/$(cat plugin.pid)" ]; do sleep 0.1; done ;;
+plugin-start) plugin "" ;;
+plugin-stop) kill "$(cat plugin.pid)"; gone "$(cat plugin.pid)" ;;
 answers) api GET networks ;;
-resync) twill openstack-plugin resync --socket "$dir/plugin.sock" --within 50s ;;
+resync)
+	begin=$(date +%s%N)
+	said=$(twill openstack-plugin resync --socket "$dir/plugin.sock" --within 300s)
+	echo "$said"
+	echo "resync: $((($(date +%s%N) - begin) / 1000000)) ms, $said" >>"${OPENSTACK_FIGURES:-/dev/null}"
+	;;
 agents)
 	shift
 	for host; do api GET agents | python3 -c 'import json, sys
@@ -168,6 +196,114 @@ migration) # [SOURCE TARGET]: all that there are
 	test "$(twill get livemigrations -n openstack -o json | python3 -c 'import json, sys
 for m in json.load(sys.stdin)["items"]: print(m["spec"]["source"]["workloadEndpoint"]["hostname"], m["spec"]["target"]["workloadEndpoint"]["hostname"])')" = "$*"
 	;;
+churn) # changes ports of h2 and rules of the group at either server, until churned; what one does not take, the other is asked
+	cat >churn.py <<-'PY'
+	import json, os, random, sys, time, urllib.error, urllib.request
+	net, group, servers, done = sys.argv[1], sys.argv[2], [9696, 9697], 0
+	def call(method, path, body=None):
+	    for _ in range(200):
+	        port = random.choice(servers)
+	        try:
+	            r = urllib.request.Request("http://127.0.0.1:%d/v2.0/%s" % (port, path), json.dumps(body).encode() if body else None, {"Content-Type": "application/json"}, method=method)
+	            text = urllib.request.urlopen(r, timeout=20).read()
+	            return json.loads(text) if text else {}
+	        except urllib.error.HTTPError as e:
+	            if e.code in (404, 409): return {}  # an earlier try has done it
+	            e.read()
+	        except (OSError, ValueError): pass
+	        time.sleep(0.2)
+	    sys.exit("no server takes %s %s" % (method, path))
+	ports, rules = [], []
+	while not os.path.exists("enough"):
+	    what = random.randrange(5)
+	    if what == 0 or not ports:
+	        made = call("POST", "ports", {"port": {"network_id": net, "tenant_id": "p1", "device_id": "machine-%d" % done, "device_owner": "compute:nova", "binding:host_id": "h2"}})
+	        ports += [made["port"]["id"]] if made else []
+	    elif what == 1 and len(ports) > 2: call("DELETE", "ports/" + ports.pop(random.randrange(len(ports))))
+	    elif what == 2: call("PUT", "ports/" + random.choice(ports), {"port": {"admin_state_up": random.random() < 0.5}})
+	    elif what == 3:
+	        made = call("POST", "security-group-rules", {"security_group_rule": {"security_group_id": group, "tenant_id": "p1", "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 1000 + done, "port_range_max": 1000 + done}})
+	        rules += [made["security_group_rule"]["id"]] if made else []
+	    elif rules: call("DELETE", "security-group-rules/" + rules.pop())
+	    done += 1
+	    print(done, what, flush=True)
+	PY
+	rm -f enough
+	setsid python3 churn.py "$(cat net)" "$(cat group)" </dev/null >>churn.log 2>&1 &
+	echo $! >churn.pid
+	;;
+churned) # [AT LEAST]: so much was done, and no more is
+	touch enough
+	gone "$(cat churn.pid)"
+	test "$(tail -n 1 churn.log | cut -d' ' -f1)" -ge "$2"
+	echo "two servers: $(tail -n 1 churn.log | cut -d' ' -f1) changes while they were killed" | tee -a "${OPENSTACK_FIGURES:-/dev/null}"
+	;;
+same) # the datastore has what Neutron has, and nothing else
+	api GET 'ports' >ports.json
+	api GET "security-groups/$(cat group)" >group.json
+	twill get workloadendpoints -n openstack -o json >endpoints.json
+	twill get networkpolicy "ossg.default.$(cat group)" -n openstack -o json >policy.json
+	python3 -c 'import json
+of = lambda name: json.load(open(name + ".json"))
+want = sorted((p["id"], p["binding:host_id"]) for p in of("ports")["ports"] if p["admin_state_up"] and p["device_owner"] == "compute:nova")
+have = sorted((w["spec"]["endpoint"], w["spec"]["node"]) for w in of("endpoints")["items"])
+assert want == have, "endpoints: want %s, have %s" % (want, have)
+spec, rules = of("policy")["spec"], of("group")["security_group"]["security_group_rules"]
+have = [len(spec.get("ingress", [])), len(spec.get("egress", []))]
+want = [sum(r["direction"] == d for r in rules) for d in ("ingress", "egress")]
+assert want == have, "rules: want %s, have %s" % (want, have)'
+	;;
+many) # COUNT: as many ports on a host that is not there, copies in Neutron's database of the one of h1
+	python3 - "$(cat h1.id)" "$2" <<-'PY'
+	import sqlite3, sys, uuid
+	db, of = sqlite3.connect("neutron.sqlite", timeout=60, isolation_level=None), sys.argv[1]
+	db.row_factory = sqlite3.Row
+	db.execute("begin immediate")
+	def add(table, row, **changes):
+	    row = dict(row, **changes)
+	    db.execute("insert into %s (%s) values (%s)" % (table, ",".join(row), ",".join("?" * len(row))), list(row.values()))
+	tables = [t for t, in db.execute("select name from sqlite_master where type = 'table'").fetchall() if "port_id" in [c[1] for c in db.execute("pragma table_info(%s)" % t)]]
+	port = db.execute("select * from ports where id = ?", [of]).fetchone()
+	attributes = db.execute("select * from standardattributes where id = ?", [port["standard_attr_id"]]).fetchone()
+	rows = [(t, r) for t in tables for r in db.execute("select * from %s where port_id = ?" % t, [of]).fetchall()]
+	for n in range(int(sys.argv[2])):
+	    attribute, = db.execute("select max(id) + 1 from standardattributes").fetchone()
+	    id = str(uuid.uuid4())
+	    add("standardattributes", attributes, id=attribute)
+	    add("ports", port, id=id, standard_attr_id=attribute, mac_address="fa:16:3e:01:%02x:%02x" % divmod(n, 256), device_id="machine-%d" % n)
+	    for table, row in rows:
+	        changes = {"port_id": id}
+	        if "ip_address" in row.keys(): changes["ip_address"] = "10.65.%d.%d" % (100 + n // 250, n % 250 + 1)
+	        if "host" in row.keys(): changes["host"] = "h9"
+	        add(table, row, **changes)
+	db.execute("commit")
+	PY
+	;;
+floating) # an address of a network outside for the port of h1, by a router
+	api POST networks '{"network": {"name": "public", "router:external": true, "tenant_id": "p0"}}' | field network.id >public
+	api POST subnets '{"subnet": {"network_id": "'"$(cat public)"'", "cidr": "10.9.0.0/24", "ip_version": 4, "enable_dhcp": false, "tenant_id": "p0"}}' >/dev/null
+	api POST routers '{"router": {"name": "r", "tenant_id": "p1", "external_gateway_info": {"network_id": "'"$(cat public)"'"}}}' | field router.id >router
+	api GET "ports/$(cat h1.id)" | field port.fixed_ips.0.subnet_id >subnet
+	api PUT "routers/$(cat router)/add_router_interface" '{"subnet_id": "'"$(cat subnet)"'"}' >/dev/null
+	api POST floatingips '{"floatingip": {"floating_network_id": "'"$(cat public)"'", "tenant_id": "p1"}}' >floatingip
+	field floatingip.id <floatingip >floatingip.id
+	field floatingip.floating_ip_address <floatingip >floatingip.address
+	;;
+float) api PUT "floatingips/$(cat floatingip.id)" '{"floatingip": {"port_id": '"$([ "$2" = null ] && echo null || echo "\"$(cat "$2.id")\"")"'}}' >/dev/null ;; # HOST|null: to the port of that host, or of none
+floats) # ADDRESS|"": where the endpoint of h1 has a floating address for
+	test "$(twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
+for w in json.load(sys.stdin)["items"]:
+    for n in w["spec"].get("ipNATs", []): print(n["internalIP"], n["externalIP"])')" = "${2:+$2 $(cat floatingip.address)}"
+	;;
+knock) # who calls the floating address is answered by the machine itself, on which nobody listens
+	timeout 2 bash -c "</dev/tcp/$(cat floatingip.address)/80" 2>&1 | grep refused
+	;;
+mark) twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
+for w in json.load(sys.stdin)["items"]:
+    if w["spec"]["endpoint"] == sys.argv[1]: print(w["metadata"]["uid"])' "$(cat h1.id)" >"mark.$2"; test -s "mark.$2" ;; # NAME: the endpoint of the port of h1
+marked) cmp "mark.$2" "mark.$3" ;; # NAME NAME: it is still that one
+leads) test "$(cat plugin${3:-}.log | grep -c 'msg=leads')" -ge "$2" ;; # TIMES [2|*]: a server has been elected, or all of them together
+calls) ! grep -c "$(cat h1.id)" nova.events >&2 ;; # none of Nova about the port of h1
 wipe)
 	for kind in workloadendpoint livemigration networkpolicy; do
 		twill get $kind -n openstack -o name | while read -r name; do twill delete "${name%%/*}" "${name##*/}" -n openstack; done

@@ -56,7 +56,7 @@ func sayResync(w io.Writer, r openstack.Report) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "%s, %s and %s are as Neutron's database says; %s deleted\n",
-		console.Count(r.Ports, "port"), console.Count(r.SecurityGroups, "security group"), console.Count(r.Subnets, "subnet"), console.Count(r.Deleted, "key"))
+	_, err := fmt.Fprintf(w, "%s, %s and %s are as Neutron's database says; %s written, %s deleted\n",
+		console.Count(r.Ports, "port"), console.Count(r.SecurityGroups, "security group"), console.Count(r.Subnets, "subnet"), console.Count(r.Written, "key"), console.Count(r.Deleted, "key"))
 	return err
 }

@@ -417,6 +417,10 @@ func TestTheRoleOfTheOpenStackPluginIsEnough(t *testing.T) {
 	if got := call("PUT", "resync/"+token, `{}`); !strings.Contains(got, `"deleted":5`) {
 		t.Errorf("of a group, a subnet, and a port with its migration's target, which Neutron has no more: %s", got)
 	}
+	call("GET", "lead?term=0", "")
+	if _, err := store.Get(ctx, api.Root+"openstack/v2/no-region/neutron_election"); err != nil {
+		t.Errorf("the lease of the only server: %v", err)
+	}
 	report := api.Update{Key: api.Root + "felix/v2/no-region/host/h1/status", Value: []byte("{}")}
 	if err := as("agent").PutFor(ctx, report, time.Minute); err != nil {
 		t.Fatal(err)

@@ -54,11 +54,13 @@ func (s *server) answer(token string, who []chan Report, with *Report) {
 	}
 }
 
-// waitForAsked answers the driver once somebody asks for a resync, or after as many seconds as it says.
+// waitForAsked answers the driver once somebody asks for a resync, its term changes, or after as many seconds as it says.
 func (s *server) waitForAsked(w http.ResponseWriter, r *http.Request) {
 	within, _ := strconv.Atoi(r.URL.Query().Get("within"))
 	ctx, cancel := context.WithTimeout(r.Context(), min(max(time.Second, time.Duration(within)*time.Second), pollTimeout))
 	defer cancel()
+	ctx, end := s.election.during(ctx, r)
+	defer end()
 	s.mu.Lock()
 	asked, wake := len(s.asked) > 0, s.wake
 	s.mu.Unlock()

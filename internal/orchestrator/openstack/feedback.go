@@ -23,6 +23,7 @@ type PortState struct {
 	Reason string `json:"reason,omitempty"`
 
 	changed uint64
+	ours    uint64 // when its port was handed over to this plugin
 }
 
 // AgentState is that of an agent. It comes again with each report of the agent, so that Neutron sees it alive.
@@ -120,7 +121,7 @@ func (f *feedback) port(u api.Update, host, escaped string) {
 		return
 	}
 	was, known := f.ports[u.Key]
-	p := PortState{ID: id, Host: host, changed: f.at}
+	p := PortState{ID: id, Host: host, changed: f.at, ours: was.ours}
 	var e status.Endpoint
 	switch {
 	case u.Value == nil && !known:
@@ -150,18 +151,19 @@ func (f *feedback) again(namespace string, p *Port) {
 		return
 	}
 	f.at++
-	was.changed = f.at
+	was.changed, was.ours = f.at, f.at
 	f.ports[key] = was
 	close(f.wake)
 	f.wake = make(chan struct{})
 }
 
-// since waits until something has changed since a News, or the context ends, and returns what has.
-func (f *feedback) since(ctx context.Context, epoch string, at uint64) News {
+// since waits until something has changed since a News, or the context ends, and returns what has. ours: of ports that were handed over to this
+// plugin alone.
+func (f *feedback) since(ctx context.Context, epoch string, at uint64, ours bool) News {
 	for {
 		f.mu.Lock()
-		n, wake := f.news(epoch, at), f.wake
-		ready := f.synced && (n.Epoch != epoch || n.At != at)
+		n, wake := f.news(epoch, at, ours), f.wake
+		ready := f.synced && (n.Epoch != epoch || n.At != at && (!ours || len(n.Ports) > 0))
 		f.mu.Unlock()
 		if ready {
 			return n
@@ -174,13 +176,13 @@ func (f *feedback) since(ctx context.Context, epoch string, at uint64) News {
 	}
 }
 
-func (f *feedback) news(epoch string, at uint64) News {
+func (f *feedback) news(epoch string, at uint64, ours bool) News {
 	if epoch != f.epoch {
 		at = 0
 	}
 	n := News{Epoch: f.epoch, At: f.at, Ports: []PortState{}, Agents: []AgentState{}}
 	for _, p := range f.ports {
-		if p.changed <= at {
+		if p.changed <= at || ours && p.ours <= at {
 			continue
 		}
 		if p.Status == "" {
@@ -189,7 +191,7 @@ func (f *feedback) news(epoch string, at uint64) News {
 		n.Ports = append(n.Ports, p)
 	}
 	for _, a := range f.agents {
-		if a.changed > at {
+		if a.changed > at && !ours {
 			n.Agents = append(n.Agents, a)
 		}
 	}

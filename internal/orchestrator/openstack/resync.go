@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,34 +40,83 @@ type Report struct {
 	Ports          int      `json:"ports"` // that have endpoints
 	SecurityGroups int      `json:"security_groups"`
 	Subnets        int      `json:"subnets"`
+	Written        int      `json:"written"` // keys that were not as they are now
 	Deleted        int      `json:"deleted"`
 	Problems       []string `json:"problems,omitempty"` // what has no effect, or could not be written, by object
 }
 
+// pass is a resync that goes on.
+type pass struct {
+	Report
+	left  snapshot         // of what was stored, what Neutron has not, as far as is known
+	made  snapshot         // what was created
+	raced map[string]bool  // what somebody else has written meanwhile, as one names it
+	known map[string]int64 // the latest revision that was stored, by ID of a port
+	ports map[string]*Port // that were written, by ID
+}
+
 // resync makes the datastore hold what Neutron had, which was read after the snapshot. An object that cannot be read or written is a problem
 // of its own: what is stored of it stays. An error is one of the datastore's.
-func (w *writer) resync(ctx context.Context, was snapshot, s *State) (r Report, err error) {
-	left := maps.Clone(was)
+func (w *writer) resync(ctx context.Context, was snapshot, s *State) (Report, error) {
+	r := &pass{left: maps.Clone(was), made: snapshot{}, known: map[string]int64{}, raced: map[string]bool{}, ports: map[string]*Port{}}
+	for key, u := range was {
+		if kind, id, _ := w.mine(key); kind == "port" {
+			r.known[id] = max(r.known[id], revisionOf(u))
+		}
+	}
 	for i := range s.SecurityGroups {
 		g := &s.SecurityGroups[i]
 		p, problems := w.region.policy(g)
 		r.note("security group "+g.ID, problems)
-		if _, err := w.one(ctx, &r, left, "security group "+g.ID, p); err != nil {
-			return r, err
+		if _, err := w.one(ctx, r, "security group "+g.ID, p); err != nil {
+			return r.Report, err
 		}
 		r.SecurityGroups++
 	}
 	for i := range s.Subnets {
-		if err := w.oneSubnet(ctx, &r, left, &s.Subnets[i]); err != nil {
-			return r, err
+		if err := w.oneSubnet(ctx, r, &s.Subnets[i]); err != nil {
+			return r.Report, err
 		}
 	}
 	for i := range s.Ports {
-		if err := w.onePort(ctx, &r, left, &s.Ports[i]); err != nil {
-			return r, err
+		if err := w.onePort(ctx, r, &s.Ports[i]); err != nil {
+			return r.Report, err
 		}
 	}
-	return r, w.sweep(ctx, &r, left)
+	err := w.sweep(ctx, r)
+	if err == nil && (r.Written > 0 || len(r.raced) > 0) {
+		err = w.lookAgain(ctx, r)
+	}
+	return r.Report, err
+}
+
+// lookAgain is for ports what putPort does after it has written: other servers may have written the same ports since the snapshot. What the
+// resync made of a port of which there is a later revision is taken back; a port that is not as it should be is written once more. One of
+// which nothing is stored was deleted meanwhile.
+func (w *writer) lookAgain(ctx context.Context, r *pass) error {
+	now, err := w.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	stored := map[string][]api.Update{}
+	for _, u := range slices.SortedFunc(maps.Values(now), w.rank) {
+		if kind, id, _ := w.mine(u.Key); kind == "port" && r.ports[id] != nil {
+			stored[id] = append(stored[id], u)
+		}
+	}
+	for id, of := range stored {
+		p := r.ports[id]
+		switch { // revisions of one port: later than that of the resync, or earlier
+		case slices.ContainsFunc(of, func(u api.Update) bool { return revisionOf(u) > p.Revision }):
+			err = w.takeBack(ctx, of, r.made)
+		case r.raced["port "+id], slices.ContainsFunc(of, func(u api.Update) bool { return revisionOf(u) < p.Revision }):
+			_, err = w.putPort(ctx, p)
+		}
+		if err := w.only(&r.Report, "port "+id, err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Report) note(what string, problems []string) {
@@ -76,22 +126,27 @@ func (r *Report) note(what string, problems []string) {
 }
 
 // onePort writes what becomes of a port. If somebody was faster with one part of it, what is stored of the other parts is theirs to say, too.
-func (w *writer) onePort(ctx context.Context, r *Report, left snapshot, p *Port) error {
+func (w *writer) onePort(ctx context.Context, r *pass, p *Port) error {
 	what := "port " + p.ID
 	want, problems, err := w.region.port(p)
 	r.note(what, problems)
 	if err != nil {
 		r.note(what, []string{err.Error()})
-		w.keep(left, "port", p.ID)
+		w.keep(r.left, "port", p.ID)
+		return nil
+	}
+	r.ports[p.ID] = p
+	if r.known[p.ID] > p.Revision { // of a database that lags behind another
+		w.keep(r.left, "port", p.ID)
 		return nil
 	}
 	for _, res := range want.resources() {
-		done, err := w.one(ctx, r, left, what, res)
+		done, err := w.one(ctx, r, what, res)
 		if err != nil {
 			return err
 		}
 		if !done {
-			w.keep(left, "port", p.ID)
+			w.keep(r.left, "port", p.ID)
 			break
 		}
 	}
@@ -102,32 +157,52 @@ func (w *writer) onePort(ctx context.Context, r *Report, left snapshot, p *Port)
 }
 
 // one writes a resource over what the snapshot has of it, and returns whether it could.
-func (w *writer) one(ctx context.Context, r *Report, left snapshot, what string, res api.Resource) (done bool, err error) {
+func (w *writer) one(ctx context.Context, r *pass, what string, res api.Resource) (done bool, err error) {
 	key, err := api.Key(res)
 	if err == nil {
-		seen, ok := left[key]
+		seen, ok := r.left[key]
 		if !ok {
 			seen = api.Update{Key: key}
 		}
-		delete(left, key)
-		err = w.over(ctx, seen, res)
+		delete(r.left, key)
+		var now api.Update
+		now, err = w.over(ctx, seen, res)
+		if errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) { // its revision says who knows better; what is gone is gone
+			if seen, err = w.store.Get(ctx, key); err == nil {
+				ok = true
+				now, err = w.over(ctx, seen, res)
+			}
+		}
+		if err != nil {
+			r.raced[what] = true
+		}
+		if err == nil && now.Revision != seen.Revision {
+			r.Written++
+			if !ok {
+				r.made[key] = now
+			}
+		}
 	}
-	return err == nil, w.only(r, what, err)
+	return err == nil, w.only(&r.Report, what, err)
 }
 
-func (w *writer) oneSubnet(ctx context.Context, r *Report, left snapshot, s *Subnet) error {
+func (w *writer) oneSubnet(ctx context.Context, r *pass, s *Subnet) error {
 	kv, err := w.region.subnet(s)
 	if err != nil {
-		w.keep(left, "subnet", s.ID)
-		return w.only(r, "subnet "+s.ID, err)
+		w.keep(r.left, "subnet", s.ID)
+		return w.only(&r.Report, "subnet "+s.ID, err)
 	}
 	if kv.Value == nil {
 		return nil
 	}
 	r.Subnets++
-	seen := left[kv.Key]
-	delete(left, kv.Key)
-	return w.only(r, "subnet "+s.ID, w.overKey(ctx, seen, kv))
+	seen := r.left[kv.Key]
+	delete(r.left, kv.Key)
+	err = w.overKey(ctx, seen, kv)
+	if err == nil && !bytes.Equal(seen.Value, kv.Value) {
+		r.Written++
+	}
+	return w.only(&r.Report, "subnet "+s.ID, err)
 }
 
 // only notes an error that is of one object, and returns those of the datastore. That somebody was faster, who knows better, is none.
@@ -151,14 +226,14 @@ func (w *writer) keep(left snapshot, kind, id string) {
 }
 
 // sweep deletes what Neutron had not.
-func (w *writer) sweep(ctx context.Context, r *Report, left snapshot) error {
-	for _, u := range slices.SortedFunc(maps.Values(left), w.rank) {
+func (w *writer) sweep(ctx context.Context, r *pass) error {
+	for _, u := range slices.SortedFunc(maps.Values(r.left), w.rank) {
 		err := resources.DeleteSeen(ctx, w.store, u)
 		if err == nil {
 			r.Deleted++
 			w.log.Debug("Neutron has it no more", "key", u.Key)
 		}
-		if err := w.only(r, u.Key, err); err != nil {
+		if err := w.only(&r.Report, u.Key, err); err != nil {
 			return err
 		}
 	}

@@ -42,6 +42,7 @@ const (
 type server struct {
 	writer
 	feedback *feedback
+	election *election
 
 	mu    sync.Mutex
 	begun map[string]begun // resyncs, by token
@@ -64,7 +65,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), begun: map[string]begun{}, wake: make(chan struct{})}
+	s := &server{writer: writer{cfg.Store, r, cfg.Log}, feedback: newFeedback(r), election: newElection(cfg.Store, r, cfg.Log), begun: map[string]begun{}, wake: make(chan struct{})}
 	listener, err := serve.Replace(ctx, serve.At{Network: "unix", Address: cfg.Socket, Group: cfg.Group})
 	if err != nil {
 		return err
@@ -72,6 +73,7 @@ func Run(ctx context.Context, cfg Config) error {
 	following, end := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() { s.feedback.run(following, cfg.Store, cfg.Log) })
+	all.Go(func() { s.election.run(following) })
 	defer all.Wait()
 	defer end()
 	h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return following }}
@@ -106,6 +108,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("POST /v1/resync/asked", s.ask)
 	mux.HandleFunc("PUT /v1/resync/{token}", s.finish)
 	mux.HandleFunc("GET /v1/feedback", s.feed)
+	mux.HandleFunc("GET /v1/lead", s.election.ask)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusNotFound, answer{Error: r.Method + " " + r.URL.Path + ": there is no such call; the mechanism driver and this plugin are of different versions"})
 	})
@@ -242,7 +245,7 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	report = &done
-	s.log.Info("as Neutron's database says", "ports", done.Ports, "securityGroups", done.SecurityGroups, "subnets", done.Subnets, "deleted", done.Deleted)
+	s.log.Info("as Neutron's database says", "ports", done.Ports, "securityGroups", done.SecurityGroups, "subnets", done.Subnets, "written", done.Written, "deleted", done.Deleted)
 	reply(w, http.StatusOK, done)
 }
 
@@ -261,10 +264,14 @@ func (s *server) news(problems []string) (out []string) {
 	return out
 }
 
-// feed answers once something has changed since epoch and at.
+// feed answers once something has changed since epoch and at: for a server that does not lead, with term 0, the reports about ports that it has handed
+// over itself. It answers also when its term has changed.
 func (s *server) feed(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), pollTimeout)
 	defer cancel()
-	at, _ := strconv.ParseUint(r.URL.Query().Get("at"), 10, 64) // none: from the beginning
-	reply(w, http.StatusOK, s.feedback.since(ctx, r.URL.Query().Get("epoch"), at))
+	ctx, end := s.election.during(ctx, r)
+	defer end()
+	q := r.URL.Query()
+	at, _ := strconv.ParseUint(q.Get("at"), 10, 64) // none: from the beginning
+	reply(w, http.StatusOK, s.feedback.since(ctx, q.Get("epoch"), at, q.Get("term") == "0"))
 }

@@ -352,13 +352,13 @@ func TestReportsThatEndAreNotRememberedForEver(t *testing.T) {
 		gone = append(gone, api.Update{Key: key(i)})
 	}
 	f.take(come, true)
-	before := f.since(t.Context(), "", 0)
+	before := f.since(t.Context(), "", 0, false)
 	f.take(gone[:mostGone], true)
-	if n := f.since(t.Context(), before.Epoch, before.At); n.Epoch != before.Epoch || len(n.Ports) != mostGone {
+	if n := f.since(t.Context(), before.Epoch, before.At, false); n.Epoch != before.Epoch || len(n.Ports) != mostGone {
 		t.Fatalf("%d went: news of %d, and of another epoch: %t", mostGone, len(n.Ports), n.Epoch != before.Epoch)
 	}
 	f.take(gone[mostGone:mostGone+1], true)
-	n := f.since(t.Context(), before.Epoch, before.At)
+	n := f.since(t.Context(), before.Epoch, before.At, false)
 	if len(n.Ports) != 1 || n.Ports[0].Status != "up" || n.Epoch == before.Epoch {
 		t.Errorf("one more went: news of %d ports, and of another epoch: %t", len(n.Ports), n.Epoch != before.Epoch)
 	}

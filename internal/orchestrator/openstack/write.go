@@ -83,7 +83,8 @@ func (w *writer) put(ctx context.Context, r api.Resource) error {
 		if err != nil {
 			return err
 		}
-		return w.over(ctx, seen, r)
+		_, err = w.over(ctx, seen, r)
+		return err
 	})
 }
 
@@ -96,25 +97,25 @@ func (w *writer) get(ctx context.Context, key string) (api.Update, error) {
 	return u, err
 }
 
-// over writes a resource over what was seen; if that is of a later revision, it is errNewer.
-func (w *writer) over(ctx context.Context, seen api.Update, r api.Resource) error {
+// over writes a resource over what was seen, and returns what is stored then; if that is of a later revision, it is errNewer.
+func (w *writer) over(ctx context.Context, seen api.Update, r api.Resource) (now api.Update, err error) {
 	if errs := api.Validate(r); len(errs) > 0 {
-		return fmt.Errorf("%s: %w", api.RefOf(r), errs)
+		return now, fmt.Errorf("%s: %w", api.RefOf(r), errs)
 	}
 	if revisionOf(seen) > number(r.Meta().Annotations[annotationRevision]) {
-		return errNewer
+		return now, errNewer
 	}
 	if seen.Value != nil && unreadable(seen) { // by somebody who is not the master
 		seen.Value = nil
 		if err := resources.DeleteSeen(ctx, w.store, seen); err != nil {
-			return err
+			return now, err
 		}
 	}
 	done, err := resources.Over(ctx, w.store, seen, r)
 	if err == nil && done.What != "unchanged" {
 		w.log.Debug("as Neutron says", "did", done.What, "what", api.RefOf(r))
 	}
-	return err
+	return done.Now, err
 }
 
 // unreadable reports whether a stored resource is none, so that nothing can be put right in it.
@@ -150,6 +151,10 @@ func (w *writer) putGroup(ctx context.Context, g *SecurityGroup) (problems []str
 }
 
 // putPort writes what becomes of a port, after what is no longer of it: endpoints of another host or another machine, and ended migrations.
+//
+// A port has several keys, and another server may write them at the same time. Whoever has written looks again, until all is as it left
+// it. Then of two, whatever their order, one sees what the other wrote last: the later revision takes away what is not of it, and the earlier
+// one takes back what it made.
 func (w *writer) putPort(ctx context.Context, p *Port) (problems []string, err error) {
 	want, problems, err := w.region.port(p)
 	if err != nil {
@@ -159,29 +164,73 @@ func (w *writer) putPort(ctx context.Context, p *Port) (problems []string, err e
 	if err != nil {
 		return problems, err
 	}
+	made := snapshot{}
+	return problems, again(func() error { return w.look(ctx, p, want.resources(), keys, made) })
+}
+
+// look looks at what is stored of a port, and makes it as it should be; if it had to, it is an error of somebody who was faster, so that
+// it is called again. made are the keys that it has created so far.
+func (w *writer) look(ctx context.Context, p *Port, want []api.Resource, keys map[string]bool, made snapshot) error {
 	of, err := w.ofPort(ctx, p.ID)
 	if err != nil {
-		return problems, err
+		return err
 	}
+	stored := snapshot{}
 	for _, u := range of {
 		if revisionOf(u) > p.Revision {
-			return problems, nil // somebody was faster
+			return w.takeBack(ctx, of, made)
 		}
+		stored[u.Key] = u
 	}
+	settled := true
 	for _, u := range of {
 		if keys[u.Key] {
 			continue
 		}
+		settled = false
 		if err := resources.DeleteSeen(ctx, w.store, u); err != nil {
-			return problems, err
+			return err
 		}
 	}
-	for _, r := range want.resources() {
-		if err := w.put(ctx, r); err != nil {
-			return problems, known(err) // the port is another one now: what is left would be of the old one
+	for _, r := range want {
+		key, err := api.Key(r)
+		if err != nil {
+			return err
+		}
+		seen, ok := stored[key]
+		if !ok {
+			seen.Key = key
+		}
+		now, err := w.over(ctx, seen, r)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			made[key] = now
+		}
+		settled = settled && ok && now.Revision == seen.Revision
+	}
+	if !settled {
+		return errLookAgain
+	}
+	return nil
+}
+
+// errLookAgain: something was written.
+var errLookAgain = fmt.Errorf("written: %w", datastore.ErrConflict)
+
+// takeBack deletes of what is stored what this writer has made and nobody has changed since: somebody knows better.
+func (w *writer) takeBack(ctx context.Context, of []api.Update, made snapshot) error {
+	for _, u := range of {
+		if mine, ok := made[u.Key]; !ok || mine.Revision != u.Revision {
+			continue
+		}
+		w.log.Debug("another server knew better", "key", u.Key)
+		if err := resources.DeleteSeen(ctx, w.store, u); err != nil && !errors.Is(err, datastore.ErrConflict) {
+			return err
 		}
 	}
-	return problems, nil
+	return nil
 }
 
 // ofPort is what is stored of a port, in the order of deleting.

@@ -8,7 +8,11 @@ from neutron_lib import exceptions
 from neutron_lib.plugins import constants
 from neutron_lib.plugins import directory
 
+from networking_twill import projects
+
 PORTS, GROUPS, SUBNETS = "ports", "security-groups", "subnets"
+
+PROJECTS = projects.Projects()
 
 
 def admin():
@@ -61,13 +65,15 @@ class Reader:
         return {"ports": ports, "security_groups": groups, "subnets": subnets}
 
     def port(self, port, bindings, floating=None):
-        """A port with its inactive bindings and gateways, the names of its groups and network, and its floating addresses."""
+        """A port with its inactive bindings and gateways, the names of its groups, network and project, and its floating addresses."""
         port["bindings"] = bindings.get(port["id"], [])
         for ip in port["fixed_ips"]:
             ip["gateway_ip"] = self._of(self.gateways, self.plugin.get_subnet, ip["subnet_id"], "gateway_ip") or ""
         port["security_group_names"] = {
             id: self._of(self.groups, self.plugin.get_security_group, id, "name") for id in port["security_groups"]}
         port["network_name"] = self._of(self.networks, self.plugin.get_network, port["network_id"], "name")
+        found = PROJECTS.of(port.get("project_id") or port.get("tenant_id"))
+        port["project_name"], port["project_parent_id"] = found or (None, None)  # None: the plugin keeps what it knows
         port["floating_ips"] = self._floating(port["id"]) if floating is None else floating.get(port["id"], [])
         return port
 

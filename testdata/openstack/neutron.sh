@@ -35,17 +35,25 @@ start) # [SECONDS between resyncs [SETTINGS of DEFAULT]]
 	plugin ""
 	cat >nova.py <<-'PY'
 	import http.server, json
-	class Nova(http.server.BaseHTTPRequestHandler):
-	    def do_POST(self):
-	        events = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["events"]
-	        with open("nova.events", "a") as out:
-	            for e in events: print(e["name"], e["status"], e["tag"], file=out)
-	        body = json.dumps({"events": [dict(e, code=200) for e in events]}).encode()
-	        self.send_response(200)
-	        self.send_header("Content-Type", "application/json")
-	        self.send_header("Content-Length", str(len(body)))
+	class Nova(http.server.BaseHTTPRequestHandler): # and Keystone, below /v3
+	    def answer(self, code, body, **headers):
+	        body = json.dumps(body).encode()
+	        self.send_response(code)
+	        for name, value in dict(headers, Content_Type="application/json", Content_Length=str(len(body))).items(): self.send_header(name.replace("_", "-"), value)
 	        self.end_headers()
 	        self.wfile.write(body)
+	    def do_GET(self):
+	        if not self.path.startswith("/v3/projects/"): return self.answer(200, {"version": {"id": "v3.14", "status": "stable", "links": [{"rel": "self", "href": "http://127.0.0.1:8774/v3/"}]}})
+	        self.answer(200, {"project": {"id": "p1", "name": "Blue team", "parent_id": "domain1"}})
+	    def do_POST(self):
+	        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+	        if self.path.startswith("/v3/auth"):
+	            at = [{"url": "http://127.0.0.1:8774/v3/", "interface": i, "region_id": "r", "region": "r", "id": i} for i in ("internal", "public")]
+	            return self.answer(201, {"token": {"methods": ["password"], "expires_at": "2099-01-01T00:00:00.000000Z", "issued_at": "2020-01-01T00:00:00.000000Z", "user": {"id": "n", "name": "neutron", "domain": {"id": "default", "name": "Default"}},
+	                "project": {"id": "s", "name": "service", "domain": {"id": "default", "name": "Default"}}, "roles": [], "catalog": [{"type": "identity", "name": "keystone", "id": "k", "endpoints": at}]}}, X_Subject_Token="t")
+	        with open("nova.events", "a") as out:
+	            for e in asked["events"]: print(e["name"], e["status"], e["tag"], file=out)
+	        self.answer(200, {"events": [dict(e, code=200) for e in asked["events"]]})
 	http.server.HTTPServer(("127.0.0.1", 8774), Nova).serve_forever()
 	PY
 	setsid python3 nova.py </dev/null >nova.log 2>&1 &
@@ -74,6 +82,14 @@ start) # [SECONDS between resyncs [SETTINGS of DEFAULT]]
 	[nova]
 	auth_type = none
 	endpoint = http://127.0.0.1:8774/v2.1
+	[keystone_authtoken]
+	auth_type = password
+	auth_url = http://127.0.0.1:8774/v3
+	username = neutron
+	password = secret
+	project_name = service
+	user_domain_id = default
+	project_domain_id = default
 	[ml2]
 	type_drivers = local,flat
 	tenant_network_types = local
@@ -144,6 +160,8 @@ allow) # [PROTOCOL FIRST LAST PREFIX]
 	api POST security-group-rules '{"security_group_rule": {"security_group_id": "'"$(cat group)"'", "tenant_id": "p1", "direction": "ingress", "ethertype": "IPv4", "protocol": "'"${2:-tcp}"'", "port_range_min": '"${3:-80}"', "port_range_max": '"${4:-80}"', "remote_ip_prefix": "'"${5:-10.65.2.0/24}"'"}}' | field security_group_rule.id >rule
 	;;
 deny) api DELETE "security-group-rules/$(cat rule)" ;;
+project) test "$(twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
+for w in json.load(sys.stdin)["items"]: print(*(w["metadata"]["labels"].get("projectcalico.org/openstack-project-" + l, "-") for l in ("id", "name", "parent-id")))')" = "$2" ;; # ID NAME PARENT: of the only port
 endpoints) test "$(twill get workloadendpoints -n openstack -o name | wc -l)" = "$2" ;; # COUNT
 rules) # COUNT: of ingress, that are about port 80
 	test "$(twill get networkpolicy "ossg.default.$(cat group)" -n openstack -o json | grep -c '"ports"')" = "$2"

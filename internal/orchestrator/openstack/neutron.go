@@ -27,8 +27,8 @@ type Port struct {
 	GroupNames      map[string]string `json:"security_group_names"` // of security groups, by ID
 	FloatingIPs     []FloatingIP      `json:"floating_ips"`
 	NetworkName     string            `json:"network_name"`
-	ProjectName     string            `json:"project_name"`
-	ProjectParentID string            `json:"project_parent_id"`
+	ProjectName     *string           `json:"project_name"` // nil: Keystone has not said it; what is stored stays
+	ProjectParentID *string           `json:"project_parent_id"`
 }
 
 // migratingTo is the host to which Nova says, in the profile of the active binding, that it migrates the machine; empty: none that could be one.

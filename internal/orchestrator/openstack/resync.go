@@ -48,20 +48,20 @@ type Report struct {
 // pass is a resync that goes on.
 type pass struct {
 	Report
-	left  snapshot         // of what was stored, what Neutron has not, as far as is known
-	made  snapshot         // what was created
-	raced map[string]bool  // what somebody else has written meanwhile, as one names it
-	known map[string]int64 // the latest revision that was stored, by ID of a port
-	ports map[string]*Port // that were written, by ID
+	left  snapshot                // of what was stored, what Neutron has not, as far as is known
+	made  snapshot                // what was created
+	raced map[string]bool         // what somebody else has written meanwhile, as one names it
+	known map[string][]api.Update // what was stored, by ID of a port
+	ports map[string]*Port        // that were written, by ID
 }
 
 // resync makes the datastore hold what Neutron had, which was read after the snapshot. An object that cannot be read or written is a problem
 // of its own: what is stored of it stays. An error is one of the datastore's.
 func (w *writer) resync(ctx context.Context, was snapshot, s *State) (Report, error) {
-	r := &pass{left: maps.Clone(was), made: snapshot{}, known: map[string]int64{}, raced: map[string]bool{}, ports: map[string]*Port{}}
+	r := &pass{left: maps.Clone(was), made: snapshot{}, known: map[string][]api.Update{}, raced: map[string]bool{}, ports: map[string]*Port{}}
 	for key, u := range was {
 		if kind, id, _ := w.mine(key); kind == "port" {
-			r.known[id] = max(r.known[id], revisionOf(u))
+			r.known[id] = append(r.known[id], u)
 		}
 	}
 	for i := range s.SecurityGroups {
@@ -136,11 +136,13 @@ func (w *writer) onePort(ctx context.Context, r *pass, p *Port) error {
 		return nil
 	}
 	r.ports[p.ID] = p
-	if r.known[p.ID] > p.Revision { // of a database that lags behind another
+	if slices.ContainsFunc(r.known[p.ID], func(u api.Update) bool { return revisionOf(u) > p.Revision }) { // of a database that lags behind another
 		w.keep(r.left, "port", p.ID)
 		return nil
 	}
-	for _, res := range want.resources() {
+	all := want.resources()
+	keepNames(p, all, r.known[p.ID])
+	for _, res := range all {
 		done, err := w.one(ctx, r, what, res)
 		if err != nil {
 			return err

@@ -206,6 +206,44 @@ func TestWhatNeutronDoesIsStored(t *testing.T) {
 	p.holds("deleted", "own")
 }
 
+// TestNamesOfAProjectStayWhileKeystoneIsAway: those that are stored, if it is the same project, wherever the port goes, and in a resync too.
+func TestNamesOfAProjectStayWhileKeystoneIsAway(t *testing.T) {
+	p := start(t, memstore.New())
+	revision := 0
+	for _, c := range []struct{ host, project, want string }{
+		{"h1", `"project_id": "p"`, " "},
+		{"h1", `"project_id": "p", "project_name": "blue", "project_parent_id": "d"`, "blue d"},
+		{"h1", `"project_id": "p", "project_name": null`, "blue d"},
+		{"h2", `"project_id": "p"`, "blue d"},
+		{"h2", `"project_id": "p", "project_name": "green", "project_parent_id": "d"`, "green d"},
+		{"h2", `"project_id": "other"`, " "},
+		{"h2", `"project_id": "p", "project_name": "blue"`, "blue "},
+		{"h2", `"project_id": "p", "project_name": ""`, " "},
+	} {
+		for _, resync := range []bool{false, true} {
+			revision++
+			port := strings.Replace(portOf("a", c.host, revision), `"device_id"`, c.project+`, "device_id"`, 1)
+			if resync {
+				p.begin()(`{"ports": [` + port + `]}`)
+			} else {
+				p.ok("PUT", "/v1/ports/a", port)
+			}
+			u, err := p.store.Get(t.Context(), api.KeyPrefix(api.KindWorkloadEndpoint, "openstack")+c.host+"-openstack-vm-a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, err := api.DecodeStored(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			labels := st.Resource.Meta().Labels
+			if got := labels[labelProjectName] + " " + labels[labelParent]; got != c.want {
+				t.Errorf("%s (resync: %t): name and parent are %q, want %q", c.project, resync, got, c.want)
+			}
+		}
+	}
+}
+
 // TestALostDatastoreIsRebuilt: by a resync, which takes away what Neutron has no more, and nothing that came meanwhile.
 func TestALostDatastoreIsRebuilt(t *testing.T) {
 	p := start(t, memstore.New())

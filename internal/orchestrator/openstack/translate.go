@@ -146,7 +146,7 @@ func labelsOf(p *Port) map[string]string {
 	if project == "" {
 		project = p.TenantID
 	}
-	for key, value := range map[string]string{labelProject: project, labelProjectName: p.ProjectName, labelParent: p.ProjectParentID, labelNetworkName: p.NetworkName} {
+	for key, value := range map[string]string{labelProject: project, labelProjectName: deref(p.ProjectName), labelParent: deref(p.ProjectParentID), labelNetworkName: p.NetworkName} {
 		if value = labelValue(value, maxLabel); value != "" {
 			out[key] = value
 		}

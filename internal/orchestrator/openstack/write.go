@@ -182,6 +182,7 @@ func (w *writer) look(ctx context.Context, p *Port, want []api.Resource, keys ma
 		}
 		stored[u.Key] = u
 	}
+	keepNames(p, want, of)
 	settled := true
 	for _, u := range of {
 		if keys[u.Key] {
@@ -214,6 +215,27 @@ func (w *writer) look(ctx context.Context, p *Port, want []api.Resource, keys ma
 		return errLookAgain
 	}
 	return nil
+}
+
+// keepNames has endpoints keep the names of their project that are stored, if Keystone could not be asked: policies may select by them.
+func keepNames(p *Port, want []api.Resource, of []api.Update) {
+	if p.ProjectName != nil {
+		return
+	}
+	for _, u := range of {
+		st, err := api.DecodeStored(u)
+		if err != nil {
+			continue
+		}
+		for _, label := range []string{labelProjectName, labelParent} {
+			name, ok := st.Resource.Meta().Labels[label]
+			for _, r := range want {
+				if e, is := r.(*api.WorkloadEndpoint); is && ok && st.Resource.Meta().Labels[labelProject] == e.Metadata.Labels[labelProject] {
+					e.Metadata.Labels[label] = name
+				}
+			}
+		}
+	}
 }
 
 // errLookAgain: something was written.

@@ -11,6 +11,7 @@ from neutron_lib.callbacks import registry
 from neutron_lib.callbacks import resources
 from neutron_lib import constants
 from neutron_lib.db import api as db_api
+from neutron_lib.plugins import directory
 from neutron_lib.plugins.ml2 import api
 from oslo_config import cfg
 from oslo_log import log
@@ -18,6 +19,7 @@ from sqlalchemy.orm import session as orm
 
 from networking_twill import client
 from networking_twill import objects
+from networking_twill import qos
 from networking_twill import worker
 
 LOG = log.getLogger(__name__)
@@ -52,6 +54,7 @@ class TwillMechanismDriver(api.MechanismDriver):
             registry.subscribe(self._rule_changed, resources.SECURITY_GROUP_RULE, event)
             registry.subscribe(self._floating_changed, resources.FLOATING_IP, event)
 
+        self._qos = qos.Driver(self._limits_changed)  # it waits for the service plugin, if there is one
         db_api.sqla_listen(orm.Session, "after_flush", self._flushed)
         db_api.sqla_listen(orm.Session, "after_commit", self._committed)
         db_api.sqla_listen(orm.Session, "after_rollback", self._rolled_back)
@@ -92,6 +95,22 @@ class TwillMechanismDriver(api.MechanismDriver):
         self._hand_over(objects.SUBNETS, context.current["id"])
 
     update_subnet_postcommit = delete_subnet_postcommit = create_subnet_postcommit
+
+    def update_network_postcommit(self, context):
+        now, was = context.current, context.original
+        if any(now.get(field) != was.get(field) for field in ("name", "qos_policy_id")):
+            self._network_changed(now["id"])
+
+    def _limits_changed(self, port, network=None):
+        if port:
+            self._retry(objects.PORTS, port)
+        else:
+            self._network_changed(network)
+
+    def _network_changed(self, id):
+        """Has all ports of a network handed over, soon: there may be many, and somebody waits."""
+        for port in directory.get_plugin().get_ports(objects.admin(), filters={"network_id": [id]}, fields=["id"]):
+            self._retry(objects.PORTS, port["id"])
 
     def _group_changed(self, resource, event, trigger, payload=None):
         self._hand_over(objects.GROUPS, payload.resource_id)

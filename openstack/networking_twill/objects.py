@@ -22,7 +22,7 @@ def admin():
 
 def revision(found):
     """What differs between two states of an object; None: there is no such object."""
-    return found and (found.get("revision_number", 0), found.get("bindings"))
+    return found and (found.get("revision_number", 0), found.get("bindings"), found.get("qos_rules"), found.get("network_name"))
 
 
 class Reader:
@@ -31,7 +31,7 @@ class Reader:
     def __init__(self):
         self.context = admin()
         self.plugin = directory.get_plugin()
-        self.gateways, self.networks, self.groups = {}, {}, {}
+        self.gateways, self.networks, self.groups, self.limits = {}, {}, {}, {}
 
     def one(self, kind, id):
         """The object of an ID; None: there is none."""
@@ -72,10 +72,23 @@ class Reader:
         port["security_group_names"] = {
             id: self._of(self.groups, self.plugin.get_security_group, id, "name") for id in port["security_groups"]}
         port["network_name"] = self._of(self.networks, self.plugin.get_network, port["network_id"], "name")
+        port["qos_rules"] = self._rules(port.get("qos_policy_id") or port.get("qos_network_policy_id"))
         found = PROJECTS.of(port.get("project_id") or port.get("tenant_id"))
         port["project_name"], port["project_parent_id"] = found or (None, None)  # None: the plugin keeps what it knows
         port["floating_ips"] = self._floating(port["id"]) if floating is None else floating.get(port["id"], [])
         return port
+
+    def _rules(self, policy):
+        """The rules of a policy of quality of service, which is a port's own, or its network's."""
+        plugin = directory.get_plugin(constants.QOS)
+        if not plugin or not policy:
+            return []
+        if policy not in self.limits:
+            try:
+                self.limits[policy] = plugin.get_policy(self.context, policy)["rules"]
+            except exceptions.NotFound:
+                self.limits[policy] = []
+        return self.limits[policy]
 
     def _bindings(self, **filters):
         """The inactive bindings of ports, by port: of machines that migrate."""

@@ -1,9 +1,11 @@
 # What a user of OpenStack does, and Nova: calls of Neutron's REST API, and the call of Nova's that Neutron makes. Needs OPENSTACK_ROOT, which
 # scripts/openstack.sh makes, and OPENSTACK_DRIVER.
 set -eu
-dir=$(dirname "$(dirname "$TWILL_SOCKET")")/h1/neutron
-mkdir -p "$dir"
-cd "$dir"
+if [ -n "${TWILL_SOCKET:-}" ]; then # else this is a machine
+	dir=$(dirname "$(dirname "$TWILL_SOCKET")")/h1/neutron
+	mkdir -p "$dir"
+	cd "$dir"
+fi
 # SQLite, which stands for a real database here, lets one process write at a time, and fails others in the middle of a transaction: 500.
 api() { # METHOD PATH [BODY]
 	for try in 1 2 3 4 5 6 7 8 9; do
@@ -31,7 +33,7 @@ neutron() { # [2]
 }
 gone() { while kill -0 "$@" 2>/dev/null; do sleep 0.1; done; } # PID, or -- -GROUP
 case $1 in
-start) # [SECONDS between resyncs [SETTINGS of DEFAULT]]
+start) # [SECONDS between resyncs [SERVICE PLUGINS [EXTENSION DRIVERS]]]
 	plugin ""
 	cat >nova.py <<-'PY'
 	import http.server, json
@@ -94,7 +96,7 @@ start) # [SECONDS between resyncs [SETTINGS of DEFAULT]]
 	type_drivers = local,flat
 	tenant_network_types = local
 	mechanism_drivers = twill
-	extension_drivers = port_security
+	extension_drivers = port_security${4:+,$4}
 	[twill]
 	socket = /mnt/plugin.sock
 	resync_interval_secs = ${2:-5}
@@ -297,24 +299,40 @@ many) # COUNT: as many ports on a host that is not there, copies in Neutron's da
 	db.execute("commit")
 	PY
 	;;
-floating) # an address of a network outside for the port of h1, by a router
+floating) # ADDRESS: one of a network outside for the port of h1, by a router
 	api POST networks '{"network": {"name": "public", "router:external": true, "tenant_id": "p0"}}' | field network.id >public
 	api POST subnets '{"subnet": {"network_id": "'"$(cat public)"'", "cidr": "10.9.0.0/24", "ip_version": 4, "enable_dhcp": false, "tenant_id": "p0"}}' >/dev/null
 	api POST routers '{"router": {"name": "r", "tenant_id": "p1", "external_gateway_info": {"network_id": "'"$(cat public)"'"}}}' | field router.id >router
 	api GET "ports/$(cat h1.id)" | field port.fixed_ips.0.subnet_id >subnet
 	api PUT "routers/$(cat router)/add_router_interface" '{"subnet_id": "'"$(cat subnet)"'"}' >/dev/null
-	api POST floatingips '{"floatingip": {"floating_network_id": "'"$(cat public)"'", "tenant_id": "p1"}}' >floatingip
-	field floatingip.id <floatingip >floatingip.id
-	field floatingip.floating_ip_address <floatingip >floatingip.address
+	api POST floatingips '{"floatingip": {"floating_network_id": "'"$(cat public)"'", "floating_ip_address": "'"$2"'", "tenant_id": "p1"}}' | field floatingip.id >floatingip.id
 	;;
 float) api PUT "floatingips/$(cat floatingip.id)" '{"floatingip": {"port_id": '"$([ "$2" = null ] && echo null || echo "\"$(cat "$2.id")\"")"'}}' >/dev/null ;; # HOST|null: to the port of that host, or of none
-floats) # ADDRESS|"": where the endpoint of h1 has a floating address for
+floats) # PAIR|"": the address of the endpoint of h1, and its floating one
 	test "$(twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
 for w in json.load(sys.stdin)["items"]:
-    for n in w["spec"].get("ipNATs", []): print(n["internalIP"], n["externalIP"])')" = "${2:+$2 $(cat floatingip.address)}"
+    for n in w["spec"].get("ipNATs", []): print(n["internalIP"], n["externalIP"])')" = "$2"
 	;;
-knock) # who calls the floating address is answered by the machine itself, on which nobody listens
-	timeout 2 bash -c "</dev/tcp/$(cat floatingip.address)/80" 2>&1 | grep refused
+limit) # KILOBITS a second: what the machine of h1 may send; of the network's policy at first, then of the rule that is there
+	if [ ! -e policy.id ]; then
+		api POST qos/policies '{"policy": {"name": "slow", "tenant_id": "p1"}}' | field policy.id >policy.id
+		api POST "qos/policies/$(cat policy.id)/bandwidth_limit_rules" '{"bandwidth_limit_rule": {"max_kbps": '"$2"', "direction": "egress"}}' | field bandwidth_limit_rule.id >limit.id
+		api PUT "networks/$(cat net)" '{"network": {"qos_policy_id": "'"$(cat policy.id)"'"}}' >/dev/null
+	else
+		api PUT "qos/policies/$(cat policy.id)/bandwidth_limit_rules/$(cat limit.id)" '{"bandwidth_limit_rule": {"max_kbps": '"$2"'}}' >/dev/null
+	fi
+	;;
+unlimit) api PUT "networks/$(cat net)" '{"network": {"qos_policy_id": null}}' >/dev/null ;;
+limited) # BITS a second of what the machine sends, as its endpoint has it, or none
+	test "$(twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
+for w in json.load(sys.stdin)["items"]: print(w["spec"].get("qosControls", {}).get("egressBandwidth", "none"))')" = "$2"
+	;;
+unmarked) # Neutron refuses a rule that would have no effect
+	code=$(curl -sS -o /dev/null -w '%{http_code}' -X POST -H 'Content-Type: application/json' "http://127.0.0.1:9696/v2.0/qos/policies/$(cat policy.id)/dscp_marking_rules" -d '{"dscp_marking_rule": {"dscp_mark": 26}}')
+	test "$code" = 409
+	;;
+knock) # ADDRESS: who calls the floating address is answered by the machine itself, on which nobody listens
+	timeout 2 bash -c "</dev/tcp/$2/80" 2>&1 | grep refused
 	;;
 mark) twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
 for w in json.load(sys.stdin)["items"]:

@@ -26,6 +26,7 @@ type Port struct {
 	Bindings        []Binding         `json:"bindings"`             // those that are not active
 	GroupNames      map[string]string `json:"security_group_names"` // of security groups, by ID
 	FloatingIPs     []FloatingIP      `json:"floating_ips"`
+	QoSRules        []QoSRule         `json:"qos_rules"` // of its policy, or of its network's
 	NetworkName     string            `json:"network_name"`
 	ProjectName     *string           `json:"project_name"` // nil: Keystone has not said it; what is stored stays
 	ProjectParentID *string           `json:"project_parent_id"`
@@ -70,6 +71,16 @@ type Assignment struct {
 type FloatingIP struct {
 	Fixed    string `json:"fixed_ip_address"`
 	Floating string `json:"floating_ip_address"`
+}
+
+// QoSRule limits what a port receives (ingress) or sends (egress). Zero limits nothing.
+type QoSRule struct {
+	Type      string `json:"type"` // bandwidth_limit or packet_rate_limit; Neutron takes no others for our ports
+	Direction string `json:"direction"`
+	Kbps      int64  `json:"max_kbps"`       // of bandwidth_limit: kilobits a second
+	BurstKb   int64  `json:"max_burst_kbps"` // kilobits, whatever its name is
+	Kpps      int64  `json:"max_kpps"`       // of packet_rate_limit: thousands of packets a second
+	BurstK    int64  `json:"max_burst_kpps"` // thousands of packets
 }
 
 // SecurityGroup is one with its rules.

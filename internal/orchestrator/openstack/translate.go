@@ -87,6 +87,9 @@ func (r region) endpoint(p *Port) (e *api.WorkloadEndpoint, problems []string, e
 	if err != nil {
 		return nil, nil, err
 	}
+	limits, more := limitsOf(p.QoSRules)
+	w.Spec.QoSControls = limits
+	problems = append(problems, more...)
 	for _, f := range p.FloatingIPs {
 		w.Spec.IPNATs = append(w.Spec.IPNATs, api.IPNAT{InternalIP: f.Fixed, ExternalIP: f.Floating})
 	}

@@ -24,6 +24,7 @@ cp /etc/resolv.conf "$root/etc/"
 for f in /etc/apt/apt.conf.d/*proxy*; do [ ! -e "$f" ] || cp "$f" "$root/etc/apt/apt.conf.d/"; done
 mount --bind /dev "$root/dev"
 mount -t proc proc "$root/proc"
+echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/unsafe-io" # if the machine fails meanwhile, it is made anew
 export DEBIAN_FRONTEND=noninteractive
 chroot "$root" apt-get update
 chroot "$root" apt-get install -y --no-install-recommends neutron-server

@@ -22,9 +22,10 @@ WorkloadEndpoints, NetworkPolicies and the keys of subnets, as upstream's networ
 writes them. What agents report goes back: a port is ACTIVE once packets can pass.
 
 Neutron's database is the master. The driver hands over all of it when it starts, and
-again every few minutes, so that a datastore that was lost is rebuilt. Of the datastore
+again every minute, so that a datastore that was lost is rebuilt. Of the datastore
 nothing is touched but what is Neutron's: the namespace openstack, or
-openstack-region-REGION. Several neutron-servers may each have a plugin of their own.`,
+openstack-region-REGION. Several neutron-servers may each have a plugin of their own; one
+of them is elected to resync and to write into Neutron what agents report.`,
 		Example: `  twill openstack-plugin --etcd https://192.0.2.1:2379 --socket-group neutron
   twill openstack-plugin --region paris`,
 		Args: console.NoArgs,

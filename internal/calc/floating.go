@@ -28,7 +28,7 @@ type floating struct {
 
 type keys map[string]struct{}
 
-// claim is one workload's.
+// claim is one workload's: to a floating address, or to an interface.
 type claim struct{ created, key string }
 
 // before orders claims: the older workload's first, so that one that comes later takes nothing away.

@@ -53,7 +53,7 @@ type Graph struct {
 	policies map[intent.PolicyID]*active
 	applied  map[uint32]*active        // by ID in here
 	profiles map[string]*policy.Policy // by name
-	links    map[string][]string       // keys of local endpoints that want an interface, sorted
+	links    map[string][]claim        // of local workloads to an interface, the newest first, which has it
 	attached map[string]bool           // interfaces that a plugin of this host made
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
@@ -93,7 +93,7 @@ type active struct {
 func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, services: service.New(), routes: route.New(), order: policy.NewOrder(),
-		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{}, attached: map[string]bool{},
+		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]claim{}, attached: map[string]bool{},
 		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, ranges: map[string]intent.ServicePrefixes{}, unread: map[string]string{}, admitted: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}

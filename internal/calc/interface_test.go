@@ -2,6 +2,7 @@ package calc
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -131,29 +132,73 @@ func TestARefusedEndpointDoesNotTakeAnInterfaceFromItsOwner(t *testing.T) {
 	}
 }
 
-// TestOfTwoEndpointsWithOneInterfaceTheFirstByKeyHasIt: whichever came first; the other says why it is closed, and has it when the
-// first is gone.
-func TestOfTwoEndpointsWithOneInterfaceTheFirstByKeyHasIt(t *testing.T) {
-	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
-		g := New("h1")
-		for _, name := range order {
-			g.Update([]api.Update{claimUpdate(name, "cali1")})
-		}
-		g.Flush()
-		is := map[string]intent.Endpoint{}
-		for _, e := range g.Intents().Endpoints {
-			is[e.ID.Name] = e
-		}
-		a, b := is["h1-k8s-a-eth0"], is["h1-k8s-b-eth0"]
-		if a.Link != "cali1" || a.Closed != "" || b.Link != "" || !strings.Contains(b.Closed, "cali1") {
-			t.Errorf("%v: a has %q (%s), b has %q (%s)", order, a.Link, a.Closed, b.Link, b.Closed)
-		}
-		gone := claimUpdate("a", "cali1")
-		gone.Value = nil
-		g.Update([]api.Update{gone})
-		g.Flush()
-		if e := only(t, g); e.ID != b.ID || e.Link != "cali1" || e.Closed != "" {
-			t.Errorf("%v: when a is gone: %+v", order, e)
-		}
+// TestOfEndpointsWithOneInterfaceTheNewestHasIt: in whatever order they came; the other says why it is closed, and has the interface
+// when the newest is gone.
+func TestOfEndpointsWithOneInterfaceTheNewestHasIt(t *testing.T) {
+	const early, late = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+	for _, tt := range []struct {
+		name, a, b string // when they were created
+		newest     string
+		why        string
+	}{
+		{name: "the second by key is newer", a: early, b: late, newest: "b", why: "which is newer"},
+		{name: "the first by key is newer", a: late, b: early, newest: "a", why: "which is newer"},
+		{name: "one without a time is the older", b: early, newest: "b", why: "which is newer"},
+		{name: "of two that are as old, the first by key", a: late, b: late, newest: "a", why: "which is as old as it"},
+		{name: "of two without a time, the first by key", newest: "a", why: "which is as old as it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			updates := map[string]api.Update{"a": createdUpdate("a", "cali1", tt.a), "b": createdUpdate("b", "cali1", tt.b)}
+			rest := map[string]string{"a": "b", "b": "a"}[tt.newest]
+			for _, order := range [][]string{{"a", "b"}, {"b", "a"}, {"a", "b", "a", "b"}} {
+				g := New("h1")
+				for _, name := range order {
+					g.Update([]api.Update{updates[name]})
+					g.Flush()
+				}
+				is := map[string]intent.Endpoint{}
+				for _, e := range g.Intents().Endpoints {
+					is[e.ID.Name] = e
+				}
+				has, closed := is["h1-k8s-"+tt.newest+"-eth0"], is["h1-k8s-"+rest+"-eth0"]
+				if has.Link != "cali1" || has.Closed != "" || closed.Link != "" || !strings.Contains(closed.Closed, "cali1 is that of WorkloadEndpoint ns/"+has.ID.Name+", "+tt.why) {
+					t.Errorf("%v: %s has %q (%s), %s has %q (%s)", order, has.ID, has.Link, has.Closed, closed.ID, closed.Link, closed.Closed)
+				}
+				if rs := g.Intents().Routes; len(rs) != 1 || rs[0].Link != "cali1" {
+					t.Errorf("%v: routes %v, want that of %s alone", order, rs, has.ID)
+				}
+				g.Update([]api.Update{{Key: updates[tt.newest].Key}})
+				if e := only(t, g); e.ID != closed.ID || e.Link != "cali1" || e.Closed != "" {
+					t.Errorf("%v: when %s is gone: %+v", order, has.ID, e)
+				}
+			}
+		})
 	}
+}
+
+// TestAnInterfaceChangesHandsInOneBatch: who had it and who has it now come together, so that no driver sees both with it, or nobody.
+func TestAnInterfaceChangesHandsInOneBatch(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{createdUpdate("a", "cali1", "2026-01-01T00:00:00Z")})
+	g.Flush()
+	g.Update([]api.Update{createdUpdate("b", "cali1", "2026-01-02T00:00:00Z")})
+	b := g.Flush()
+	links := map[string]string{}
+	for _, e := range b.Endpoints {
+		links[e.ID.Name] = e.Link
+	}
+	if want := map[string]string{"h1-k8s-a-eth0": "", "h1-k8s-b-eth0": "cali1"}; !maps.Equal(links, want) {
+		t.Errorf("the batch has %v, want %v", links, want)
+	}
+	if len(b.Removed) != 0 {
+		t.Errorf("the batch removes %v: the route to the address is the same before and after", b.Removed)
+	}
+}
+
+func createdUpdate(name, link, created string) api.Update {
+	u := claimUpdate(name, link)
+	if created != "" {
+		u.Value = []byte(strings.Replace(string(u.Value), `"namespace":"ns"`, `"namespace":"ns","creationTimestamp":"`+created+`"`, 1))
+	}
+	return u
 }

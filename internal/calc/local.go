@@ -2,6 +2,7 @@ package calc
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 // local is an endpoint of this node.
 type local struct {
 	key       string
+	created   string // the resource's creationTimestamp; empty: unknown
 	id        intent.EndpointID
 	ident     api.WorkloadEndpointIdentifier // of a workload, as migrations name it
 	label     string
@@ -39,7 +41,7 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 		return
 	}
 	l := &local{
-		key: key, ident: w.Identifier(), id: intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name},
+		key: key, created: w.Metadata.CreationTimestamp, ident: w.Identifier(), id: intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name},
 		label: w.Metadata.Namespace + "/" + cmp.Or(w.Spec.Pod, w.Spec.Workload, w.Metadata.Name), link: w.Spec.InterfaceName, mac: w.Spec.MAC,
 		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed, nats: nats, qos: qosOf(w.Spec.QoSControls),
 	}
@@ -70,10 +72,18 @@ func (g *Graph) putHost(key string, s api.Stored, h *api.HostEndpoint) {
 	g.locals.Put(key, h.Metadata.Labels, h.Spec.Profiles, l)
 }
 
+// newer orders claims to an interface: the newest workload's first, since a host gives the name of an interface that is gone to the
+// next one, while the resource of the former may be there still. One without a time is older than all that have one; of two that
+// are equally new the first by key.
+func (a claim) newer(b claim) int {
+	return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(a.key, b.key))
+}
+
 // claim adds a workload that names an interface.
 func (g *Graph) claim(l *local) {
-	at, _ := slices.BinarySearch(g.links[l.link], l.key)
-	g.links[l.link] = slices.Insert(g.links[l.link], at, l.key)
+	c := claim{l.created, l.key}
+	at, _ := slices.BinarySearchFunc(g.links[l.link], c, claim.newer)
+	g.links[l.link] = slices.Insert(g.links[l.link], at, c)
 	g.linkChanged(l.link)
 }
 
@@ -89,7 +99,7 @@ func (g *Graph) unclaim(l *local) {
 	if l.id.Kind == intent.Host {
 		return // several may name one interface: see verdict
 	}
-	at, _ := slices.BinarySearch(g.links[l.link], l.key)
+	at, _ := slices.BinarySearchFunc(g.links[l.link], claim{l.created, l.key}, claim.newer)
 	if g.links[l.link] = slices.Delete(g.links[l.link], at, at+1); len(g.links[l.link]) == 0 {
 		delete(g.links, l.link)
 	}
@@ -98,8 +108,8 @@ func (g *Graph) unclaim(l *local) {
 
 // linkChanged marks the endpoints that name an interface: which of them owns it may have changed.
 func (g *Graph) linkChanged(link string) {
-	for _, key := range g.links[link] {
-		g.dirtyLocals[key] = true
+	for _, c := range g.links[link] {
+		g.dirtyLocals[c.key] = true
 	}
 }
 
@@ -117,16 +127,25 @@ func (g *Graph) endpoint(l *local, of *group) intent.Endpoint {
 		return e
 	}
 	refused := g.refused(l.link)
-	switch owner := g.links[l.link][0]; {
+	switch owner := g.links[l.link][0].key; {
 	case l.link == "":
 		e.Closed = "it names no interface"
 	case refused != "":
 		e.Closed, e.Link = refused, "" // no driver may touch the interface
 	case owner != l.key:
-		e.Closed = "its interface " + l.link + " is that of " + g.locals.Get(owner).Value.label
+		e.Closed = g.taken(l, g.locals.Get(owner).Value)
 		e.Link = "" // it must not close the owner's
 	}
 	return e
+}
+
+// taken says why a workload does not have the interface that it names.
+func (g *Graph) taken(l, by *local) string {
+	why := "which is newer"
+	if l.created == by.created {
+		why = "which is as old as it, and before it in the order of keys"
+	}
+	return fmt.Sprintf("its interface %s is that of WorkloadEndpoint %s/%s, %s", l.link, by.id.Namespace, by.id.Name, why)
 }
 
 // routesOf returns the routes to an endpoint that is not closed.

@@ -67,6 +67,7 @@ type source struct {
 
 type expectedLocal struct {
 	id, key, link, mac string
+	created            string
 	host, closed       bool
 	source
 	profiles []string
@@ -130,13 +131,13 @@ func (x *expected) second(s api.Stored) {
 		}
 		if r.Spec.Node == x.node {
 			closed := s.Closed != "" || len(src.nets) == 0
-			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, false, closed, src, r.Spec.Profiles, r.Spec.QoSControls, x.calledBy(s.Ref.Namespace, r.Spec)})
+			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, r.Metadata.CreationTimestamp, false, closed, src, r.Spec.Profiles, r.Spec.QoSControls, x.calledBy(s.Ref.Namespace, r.Spec)})
 		}
 	case *api.HostEndpoint:
 		src := source{x.inherit(r.Metadata.Labels, r.Spec.Profiles), netsOf(r.Spec.ExpectedIPs), r.Spec.Ports}
 		x.sources = append(x.sources, src)
 		if r.Spec.Node == x.node {
-			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", true, s.Closed != "", src, r.Spec.Profiles, &api.QoSControls{DSCP: api.DSCP(r.Metadata.Annotations[api.AnnotationDSCP])}, [4]string{}})
+			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", "", true, s.Closed != "", src, r.Spec.Profiles, &api.QoSControls{DSCP: api.DSCP(r.Metadata.Annotations[api.AnnotationDSCP])}, [4]string{}})
 		}
 	case *api.NetworkSet:
 		labels := x.inherit(r.Metadata.Labels, []string{"kns." + s.Ref.Namespace})
@@ -219,8 +220,7 @@ func (x *expected) lines() []string {
 		if l.host {
 			continue
 		}
-		owner := slices.ContainsFunc(x.locals, func(o expectedLocal) bool { return !o.host && o.link == l.link && o.key < l.key })
-		if l.closed || owner || !strings.HasPrefix(l.link, "cali") {
+		if l.closed || x.owned(l) || !strings.HasPrefix(l.link, "cali") {
 			continue
 		}
 		for _, n := range l.nets {

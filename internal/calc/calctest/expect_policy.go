@@ -261,9 +261,11 @@ func (x *expected) proxiedAddresses() (out []string) {
 	return out
 }
 
-// owned reports whether another workload has a workload's interface.
+// owned reports whether another workload has a workload's interface: a newer one, or one as old whose key is smaller.
 func (x *expected) owned(l expectedLocal) bool {
-	return slices.ContainsFunc(x.locals, func(o expectedLocal) bool { return !o.host && o.link == l.link && o.key < l.key })
+	return slices.ContainsFunc(x.locals, func(o expectedLocal) bool {
+		return !o.host && o.link == l.link && (o.created > l.created || o.created == l.created && o.key < l.key)
+	})
 }
 
 func number(p *api.Protocol) uint8 {

@@ -429,7 +429,10 @@ func (w *Cluster) workload(i int) object {
 	spec["profiles"] = profiles
 	made := resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)
 	if w.cfg.Pools > 0 && w.maybe(0.5) {
-		w.float(p, spec, made["metadata"].(object))
+		w.float(p, spec)
+	}
+	if w.maybe(0.7) {
+		made["metadata"].(object)["creationTimestamp"] = pick(w, []string{"2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"})
 	}
 	if !w.cfg.Unlimited && w.maybe(0.2) {
 		spec["qosControls"] = w.limits()
@@ -469,7 +472,7 @@ func (w *Cluster) limits() object {
 }
 
 // float gives a workload floating addresses, some of which others have, or want, too, or are in no pool.
-func (w *Cluster) float(p place, spec, metadata object) {
+func (w *Cluster) float(p place, spec object) {
 	var nats []object
 	for _, n := range w.rng.Perm(5)[:1+w.rng.IntN(2)] {
 		external := []string{"10.65.200.1", "10.65.200.2", "203.0.113.9", "10.65.9.1", w.place(w.rng.IntN(w.cfg.Workloads)).v4}[n]
@@ -479,9 +482,6 @@ func (w *Cluster) float(p place, spec, metadata object) {
 		nats = append(nats, object{"internalIP": p.v6, "externalIP": "fd00:65::f:1"})
 	}
 	spec["ipNATs"] = nats
-	if w.maybe(0.7) {
-		metadata["creationTimestamp"] = pick(w, []string{"2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"})
-	}
 }
 
 func (w *Cluster) ports() []object {

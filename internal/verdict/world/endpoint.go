@@ -135,19 +135,19 @@ func (w *World) inherit(own map[string]string, profiles []string) map[string]str
 	return out
 }
 
-// closeDuplicates closes all but the endpoint of the smallest key, if several
-// claim one interface of one node.
+// closeDuplicates closes all but the newest endpoint if several claim one interface of one node: of those that are equally new,
+// all but that of the smallest key. One that says no time is the oldest.
 func (w *World) closeDuplicates() {
-	first := map[[2]string]*endpoint{}
-	for _, e := range w.workloads {
-		if e.spec.InterfaceName == "" {
-			continue
+	place := func(e *endpoint) [2]string { return [2]string{e.spec.Node, e.spec.InterfaceName} }
+	newest := map[[2]string]*endpoint{}
+	for _, e := range w.workloads { // in the order of keys
+		if had := newest[place(e)]; had == nil || e.created > had.created {
+			newest[place(e)] = e
 		}
-		place := [2]string{e.spec.Node, e.spec.InterfaceName}
-		if had := first[place]; had == nil {
-			first[place] = e
-		} else if e.closed == "" {
-			e.closed = "interface " + e.spec.InterfaceName + " belongs to " + had.name
+	}
+	for _, e := range w.workloads {
+		if has := newest[place(e)]; has != e && e.closed == "" && e.spec.InterfaceName != "" {
+			e.closed = "interface " + e.spec.InterfaceName + " belongs to " + has.name
 			w.problem(e.key, "%s", e.closed)
 		}
 	}

@@ -86,7 +86,7 @@ deps-bird: ## BIRD, for the hosts of scenarios that keep it
 # Packages with tests on a real Kubernetes API server (internal/kubetest).
 KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubestore/crds internal/podtest internal/kubemirror internal/relay/discovery
 # Packages of which some tests are: those with Kubernetes or APIServer in their names.
-KUBE_SOME := internal/cli/doctor internal/ipam internal/lab internal/outagetest
+KUBE_SOME := internal/cli/caliconode internal/cli/doctor internal/ipam internal/lab internal/outagetest
 # Packages of the command line whose tests are run once more with an API server for their store, in each form; what cannot be there is
 # in internal/cli/testdata/in-memory-alone.tsv, each with its reason (-left-out fails if one could).
 KUBE_CLI := internal/cli/cluster internal/cli/explain internal/cli/get internal/cli/ipam internal/cli/manifests internal/cli/resources internal/cli/show

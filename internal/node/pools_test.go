@@ -13,7 +13,7 @@ func TestPoolsOfTheEnvironmentAreMadeOnce(t *testing.T) {
 	c := newCLI(t)
 	pools := func() string {
 		t.Helper()
-		if err := node.EnsurePools(t.Context(), c.Store); err != nil {
+		if err := node.EnsurePools(t.Context(), c.Store, node.Pools{}); err != nil {
 			return err.Error()
 		}
 		_, out, _ := c.Run("", "get", "ippools", "-o", "custom-columns=NAME:.metadata.name,CIDR:.spec.cidr,SELECTOR:.spec.nodeSelector")

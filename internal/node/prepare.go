@@ -14,19 +14,18 @@ import (
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
 	"github.com/twillnet/twill/internal/relay/discovery"
-	"github.com/twillnet/twill/internal/resources"
 )
 
-// Prepare makes the datastore ready for use, if it is to, and keeps the node's addresses in it, until the context ends. Whatever
+// Prepare makes the datastore ready for use by fill, if there is one, and keeps the node's addresses in it, until the context ends. Whatever
 // fails, it is tried again. What is watched is read as by says, which needs no more than settings and a version. Neither waits for the other: in a cluster of an older version, not all may be there that is made else.
 // Where the datastore is a mirror, it is made ready once it is complete; this node's Node is what the node itself knows, so it is kept, as it was, while that is rebuilt.
-func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by discovery.Host, fill bool) {
+func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by discovery.Host, fill func(context.Context, datastore.Store) error) {
 	var parts sync.WaitGroup
-	if fill {
+	if fill != nil {
 		whole := cfg
 		parts.Go(func() {
 			untilDone(ctx, whole, keep.Log, "make the datastore ready for use", func(store datastore.Store) error {
-				return errors.Join(resources.Ensure(ctx, store), EnsurePools(ctx, store))
+				return fill(ctx, store)
 			})
 		})
 	}

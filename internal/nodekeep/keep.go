@@ -30,14 +30,17 @@ import (
 
 // Config of a Controller.
 type Config struct {
-	Node   string
-	AS     *api.ASNumber // to write with the addresses; nil: unchanged
-	Wants  []nodeaddr.Want
-	Anyway bool          // write an address that another node has
-	Poll   time.Duration // look again without an event; zero means 60s
-	Settle time.Duration // wait for interfaces that change to come to rest; zero means 1s
-	Store  datastore.Store
-	Read   datastore.Store // what is watched; nil: Store
+	Node  string
+	AS    *api.ASNumber // to write with the addresses; nil: unchanged
+	Wants []nodeaddr.Want
+	// NodeRef is the name that this node has in Kubernetes, to write into spec.orchRefs; empty: these stay as they are. It is for a
+	// datastore that is not Kubernetes: there who watches its nodes knows by it which Node is whose.
+	NodeRef string
+	Anyway  bool          // write an address that another node has
+	Poll    time.Duration // look again without an event; zero means 60s
+	Settle  time.Duration // wait for interfaces that change to come to rest; zero means 1s
+	Store   datastore.Store
+	Read    datastore.Store // what is watched; nil: Store
 	// Lasting: the Node is the node's own knowledge, so that one which is gone is written again as it was last seen.
 	Lasting bool
 	Look    func(context.Context) (nodeaddr.Host, error)
@@ -47,7 +50,7 @@ type Config struct {
 
 // Idle reports whether there is nothing to keep.
 func (c Config) Idle() bool {
-	return c.AS == nil && !slices.ContainsFunc(c.Wants, func(w nodeaddr.Want) bool { return w.Order != nodeaddr.Keep })
+	return c.AS == nil && c.NodeRef == "" && !slices.ContainsFunc(c.Wants, func(w nodeaddr.Want) bool { return w.Order != nodeaddr.Keep })
 }
 
 // Controller keeps the addresses of one Node.
@@ -211,6 +214,9 @@ func (k *Controller) write(ctx context.Context, host nodeaddr.Host, found []node
 	n.Spec.Interfaces = nodeaddr.List(n, host)
 	if k.cfg.AS != nil && n.Spec.BGP != nil {
 		n.Spec.BGP.ASNumber = k.cfg.AS
+	}
+	if k.cfg.NodeRef != "" {
+		n.Spec.OrchRefs = []api.OrchRef{{NodeName: k.cfg.NodeRef, Orchestrator: "k8s"}}
 	}
 	wrong := k.wrong(n)
 	if k.logOnce("wrong", slog.LevelError, wrong); wrong != "" {

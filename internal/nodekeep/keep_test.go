@@ -232,6 +232,24 @@ func TestAnAddressThatIsTakenIsNotWritten(t *testing.T) {
 	})
 }
 
+// TestTheNameInKubernetesIsWritten, for who watches its nodes; a Node that has the name is left alone, and so is what others know of it.
+func TestTheNameInKubernetesIsWritten(t *testing.T) {
+	run(t, "", func(c *Config) { c.NodeRef = "kube-1" }, func(b *bench) {
+		b.has("192.0.2.2/24")
+		b.want("written", `"orchRefs":[{"nodeName":"kube-1","orchestrator":"k8s"}]`)
+	})
+	run(t, "", nil, func(b *bench) {
+		b.put("h1", `{"metadata":{"name":"h1"},"spec":{"orchRefs":[{"nodeName":"kube-2","orchestrator":"k8s"}]}}`)
+		b.has("192.0.2.2/24")
+		b.want("kept", `"orchRefs":[{"nodeName":"kube-2","orchestrator":"k8s"}]`)
+	})
+	for _, ref := range []string{"", "kube-1"} {
+		if idle := (Config{NodeRef: ref}).Idle(); idle != (ref == "") {
+			t.Errorf("%q: idle %t", ref, idle)
+		}
+	}
+}
+
 func TestWhatCannotBeFoundOrWrittenIsTriedAgain(t *testing.T) {
 	run(t, "", nil, func(b *bench) {
 		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", api.Revision{}); err != nil {

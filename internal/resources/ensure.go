@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -110,3 +111,26 @@ func withDefaults(info *api.ClusterInformation) func(any) (any, error) {
 
 // ClusterInfo is the one ClusterInformation that counts.
 var ClusterInfo = api.Ref{Kind: api.KindClusterInformation, Name: "default"}
+
+// AddClusterTypes adds to what ClusterInformation says of the cluster, in its list with commas, as upstream's nodes do. What is there stays.
+func AddClusterTypes(ctx context.Context, s datastore.Store, types []string) error {
+	if len(types) == 0 {
+		return nil
+	}
+	_, err := Rewriting(ctx, s, Rewrite{ClusterInfo, "", func(doc any) (any, error) {
+		is, _ := doc.(map[string]any)
+		spec, _ := is["spec"].(map[string]any)
+		text, _ := spec["clusterType"].(string)
+		all := strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+		for _, t := range types {
+			if !slices.Contains(all, t) {
+				all = append(all, t)
+			}
+		}
+		return MergePatch(doc, map[string]any{"spec": map[string]any{"clusterType": strings.Join(all, ",")}}), nil
+	}})
+	if err != nil {
+		return fmt.Errorf("say of which type the cluster is: %w", err)
+	}
+	return nil
+}

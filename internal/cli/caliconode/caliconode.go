@@ -24,6 +24,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/node"
+	first "github.com/twillnet/twill/internal/node"
 )
 
 // daemons are the names of one daemon each, and the command of ours that it is.
@@ -264,7 +265,7 @@ func (c *command) act(ctx context.Context, action string, f flags) int {
 				return c.refuse("CALICO_STARTUP_LOGLEVEL is %q: %v", level, err)
 			}
 		}
-		return c.ended(node.Register(ctx, c.Env))
+		return c.ended(node.Register(ctx, c.Env, func(l conn.Local) (first.Startup, error) { return startup(ctx, c.Env, l) }))
 	case "monitor-addresses", "node-services":
 		return c.ended(node.KeepAddresses(ctx, c.Env))
 	case "show-status":

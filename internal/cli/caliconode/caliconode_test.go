@@ -3,6 +3,7 @@ package caliconode
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -101,8 +102,11 @@ func alone(t *testing.T) {
 	clitest.NothingSet(t)
 	t.Setenv("TWILL_BGP_SOCKET", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("NODENAME", "h1")
-	was, wasFile, wasTypha := node.DataDir, FelixConfig, TyphaConfig
-	t.Cleanup(func() { node.DataDir, FelixConfig, TyphaConfig = was, wasFile, wasTypha })
+	was, wasFile, wasTypha, wasName := node.DataDir, FelixConfig, TyphaConfig, conn.UpstreamsNameFile
+	t.Cleanup(func() {
+		node.DataDir, FelixConfig, TyphaConfig, conn.UpstreamsNameFile = was, wasFile, wasTypha, wasName
+	})
+	conn.UpstreamsNameFile = filepath.Join(t.TempDir(), "nodename")
 	none := filepath.Join(t.TempDir(), "none")
 	node.DataDir, FelixConfig, TyphaConfig = t.TempDir(), none, none
 }
@@ -204,6 +208,7 @@ func TestStartupMakesTheNodeAndEnds(t *testing.T) {
 	defer etcd.Close()
 	for name, value := range map[string]string{
 		"ETCD_ENDPOINTS": endpoint, "DATASTORE_TYPE": "etcdv3", "IP": "198.51.100.7/24", "AS": "64600", "CALICO_IPV4POOL_CIDR": "10.77.0.0/16",
+		"CLUSTER_TYPE": "k8s, bgp", "CALICO_K8S_NODE_REF": "kube-h1",
 	} {
 		t.Setenv(name, value)
 	}
@@ -218,17 +223,62 @@ func TestStartupMakesTheNodeAndEnds(t *testing.T) {
 	}
 	defer s.Close()
 	for key, want := range map[string]string{
-		"nodes/h1": `"ipv4Address":"198.51.100.7/24"`, "ippools/default-ipv4-ippool": "10.77.0.0/16", "clusterinformations/default": "clusterGUID",
+		"nodes/h1": `"ipv4Address":"198.51.100.7/24"`, "ippools/default-ipv4-ippool": "10.77.0.0/16", "clusterinformations/default": `"clusterType":"twill,k8s,bgp"`,
+		"felixconfigurations/default": `"reportingInterval":"0s"`, "felixconfigurations/node.h1": `"Return"`, "bgpconfigurations/default": "spec",
 	} {
 		u, err := s.Get(ctx, api.ResourcesPrefix+key)
 		if err != nil || !strings.Contains(string(u.Value), want) {
 			t.Errorf("%s: %s, %v; want %s", key, u.Value, err, want)
 		}
 	}
+	if u, err := s.Get(ctx, api.ResourcesPrefix+"nodes/h1"); err != nil || !strings.Contains(string(u.Value), `"orchRefs":[{"nodeName":"kube-h1","orchestrator":"k8s"}]`) {
+		t.Errorf("node: %s, %v", u.Value, err)
+	}
+	if b, err := os.ReadFile(conn.UpstreamsNameFile); err != nil || string(b) != "h1" {
+		t.Errorf("the name is written down as %q, %v", b, err)
+	}
 	t.Setenv("IP", "none")
 	t.Setenv("AS", "")
 	if _, code, out := call(ctx, "calico-node", "-startup"); code != 0 {
 		t.Errorf("again, with nothing to write: %d %s", code, out)
+	}
+}
+
+// TestAStartWithoutPoolsMakesUpstreams, of both families where the host has both. It begins before the datastore, and waits.
+func TestAStartWithoutPoolsMakesUpstreams(t *testing.T) {
+	alone(t)
+	dir := t.TempDir()
+	endpoint := "unix://" + filepath.Join(dir, "etcd.sock")
+	t.Setenv("ETCD_ENDPOINTS", endpoint)
+	t.Setenv("IP", "none")
+	t.Setenv("WAIT_FOR_DATASTORE", "true")
+	conn.UpstreamsNameFile = filepath.Join(dir, "nowhere", "nodename") // the volume of a container that has none
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan string, 1)
+	go func() {
+		_, code, out := call(ctx, "calico-node", "-startup")
+		ended <- fmt.Sprint(code, out)
+	}()
+	etcd, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	if got := <-ended; !strings.HasPrefix(got, "0") || strings.Contains(got, "no effect") {
+		t.Fatal(got)
+	}
+	s, err := stores.Open(ctx, datastore.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = os.Stat("/proc/sys/net/ipv6")
+	for name, want := range map[string]bool{"default-ipv4-ippool": true, "default-ipv6-ippool": err == nil} {
+		u, err := s.Get(ctx, api.KeyPrefix(api.KindIPPool, "")+name)
+		if made := err == nil; made != want {
+			t.Errorf("%s: %s, %v; want one: %t", name, u.Value, err, want)
+		}
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	testInstall = "cli/node.TestInstallReadsTheEnvironmentOfUpstreamsInstaller"
 	testKube    = "conn.TestUpstreamsVariablesAndFileSayWhereTheAPIServerIs"
 	testHere    = "caliconode.TestTheEnvironmentIsThatOfUpstream"
+	testWaits   = "caliconode.TestAStartWithoutPoolsMakesUpstreams"
+	testUnasked = "node.TestPoolsThatNobodyNamed"
 	testStart   = "caliconode.TestStartupMakesTheNodeAndEnds"
 )
 
@@ -37,9 +39,11 @@ func variables() []variable {
 		{"AUTODETECT_POLL_INTERVAL", testAddress, "how often to look for another address"},
 		{"CALICO_NETWORKING_BACKEND", "caliconode.TestProbesAskTheAgentAndTheSpeaker", "vxlan and none: no BGP"},
 		{"CALICO_ROUTER_ID", "lab.TestTheEnvironmentOfANodeIsWhatItBecomes", "the router ID, or hash"},
-		{"NO_DEFAULT_POOLS", testPools, "make no pool"},
-		{"CALICO_IPV4POOL_CIDR", testStart, "the first IPv4 pool; unlike upstream there is none without it"},
-		{"CALICO_IPV6POOL_CIDR", testPools, "the same for IPv6"},
+		{"NO_DEFAULT_POOLS", testUnasked, "make no pool"},
+		{"CLUSTER_TYPE", testStart, "added to clusterType of ClusterInformation, as are kubeadm and rancher where -startup finds their ConfigMaps"},
+		{"CALICO_K8S_NODE_REF", testStart, "the node's name in Kubernetes, for spec.orchRefs of its Node; with Kubernetes as the datastore a node has the name that Kubernetes has for it"},
+		{"CALICO_IPV4POOL_CIDR", testStart, "the first IPv4 pool, or none; without it -startup makes kubeadm's podSubnet one, or 192.168.0.0/16, or the first of 172.16.0.0/16 to 172.31.0.0/16 in which the host has no network; twill node makes none"},
+		{"CALICO_IPV6POOL_CIDR", testPools, "the same for IPv6: kubeadm's podSubnet, or a random prefix of fd00::/8, if the host has IPv6"},
 		{"CALICO_IPV4POOL_BLOCK_SIZE", testPools, "of that pool, as the next five; each has its like for IPv6"},
 		{"CALICO_IPV4POOL_IPIP", testPools, "its ipipMode"},
 		{"CALICO_IPV4POOL_VXLAN", testPools, "its vxlanMode"},
@@ -62,10 +66,8 @@ func variables() []variable {
 		{"CNI_MTU", testInstall, "of containers' interfaces"},
 		{"SKIP_CNI_BINARIES", testInstall, "plugins that are not written"},
 		{"UPDATE_CNI_BINARIES", testInstall, "false: what is there stays"},
-		{"WAIT_FOR_DATASTORE", "", "it always waits"},
+		{"WAIT_FOR_DATASTORE", testWaits, "true is what -startup always does"},
 		{"CALICO_MANAGE_CNI", "", "the plugin needs no credentials that would have to be kept fresh"},
-		{"CLUSTER_TYPE", "", "the cluster's type is twill"},
-		{"CALICO_K8S_NODE_REF", "", "a node has the name that Kubernetes has for it"},
 		{"USE_POD_CIDR", "", "addresses come from IPPools"},
 		{"CALICO_UNKNOWN_NODE_IP", "", "a node without an address is left without one"},
 		{"CALICO_DISABLE_FILE_LOGGING", "", "a daemon writes its log to standard error; twill node, which runs all of them, keeps files with --log-dir"},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -138,6 +139,21 @@ func settingsFile(name string) (config.Layer, []config.Problem, error) {
 	return file, problems, nil
 }
 
+// Kubernetes reports whether the datastore is Kubernetes.
+func (l *Local) Kubernetes() bool { return l.Settings.DatastoreType == typeKubernetes }
+
+// Cluster is how to reach the Kubernetes of which this host is a node, whatever the datastore is; false: the environment names none.
+func (l *Local) Cluster(c *Connection) (datastore.Config, bool) {
+	if l.Kubernetes() {
+		return l.Direct(c), true
+	}
+	if !slices.ContainsFunc([]string{"KUBECONFIG", "K8S_API_ENDPOINT", "KUBERNETES_SERVICE_HOST"}, func(v string) bool { return os.Getenv(v) != "" }) {
+		return datastore.Config{}, false
+	}
+	cfg, err := c.kube.kubernetes(kubeSpec{})
+	return cfg, err == nil
+}
+
 // Followed is Store for who acts on what the datastore says: a mirror answers only while it is complete.
 func (l *Local) Followed(c *Connection) datastore.Config { return l.Follow(l.Store(c)) }
 
@@ -192,6 +208,16 @@ func nodeName(dir string) string {
 	}
 	host, _ := os.Hostname()
 	return strings.ToLower(cmp.Or(os.Getenv("HOSTNAME"), host))
+}
+
+// KeepUpstreamsName writes the name down where upstream's node does, and its plugin of CNI reads it. Its directory is a volume of the
+// node's container; where that is not, neither is it made.
+func KeepUpstreamsName(name string) error {
+	err := os.WriteFile(UpstreamsNameFile, []byte(name), 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // KeepName writes the name down for the next start.

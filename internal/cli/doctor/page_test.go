@@ -41,7 +41,7 @@ func TestThePageShowsWhatIsPrinted(t *testing.T) {
 	}
 	before := ofCalico(t)
 	before.Run("iptables-legacy", "-P", "FORWARD", "DROP")
-	before.Called("calico-node", "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_LOGSEVERITYSCREEN=Warning", "CLUSTER_TYPE=k8s,bgp", "WAIT_FOR_DATASTORE=true", "ETCD_ENDPOINTS=http://192.0.2.9:2379")
+	before.Called("calico-node", "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_LOGSEVERITYSCREEN=Warning", "CLUSTER_TYPE=k8s,bgp", "WAIT_FOR_DATASTORE=true", "USE_POD_CIDR=true", "ETCD_ENDPOINTS=http://192.0.2.9:2379")
 	after := netnstest.New(t)
 	after.Veth("eth0", "eth0p")
 	after.Addr("eth0", "192.0.2.1/24")

@@ -91,7 +91,7 @@ func TestAHostOfCalicosIsJudged(t *testing.T) {
 	ns, c, dir := ofCalico(t), newCLI(t), t.TempDir()
 	c.Want(0, resources, "apply", "-f", "-")
 	c.Raw("dreams/x", `{"kind":"Dream"}`)
-	_, stop := ns.Called("calico-node", "FELIX_LOGSEVERITYSCREEN=Debug", "CLUSTER_TYPE=k8s", "ETCD_ENDPOINTS=http://192.0.2.9:2379")
+	_, stop := ns.Called("calico-node", "FELIX_LOGSEVERITYSCREEN=Debug", "CLUSTER_TYPE=k8s", "USE_POD_CIDR=true", "ETCD_ENDPOINTS=http://192.0.2.9:2379")
 	conf := filepath.Join(dir, "10-calico.conflist")
 	if err := os.WriteFile(conf, []byte(`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","ipam":{"type":"calico-ipam"}}]}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestAHostOfCalicosIsJudged(t *testing.T) {
 	for _, want := range []string{
 		"blocks bgp: the password of the session with 192.0.2.2 (mesh), mesh of bgp, cannot be read: ",
 		"changes agent: calico-node (pid ",
-		"changes settings: variables of the environment of Calico's agent that have no effect: CLUSTER_TYPE\n",
+		"changes settings: variables of the environment of Calico's agent that have no effect: USE_POD_CIDR\n",
 		"changes settings: logSeverityScreen is Debug by environment of calico-node, and Twill would have Info (default)\n",
 		"changes addresses: 10.65.0.5: each is an endpoint's, and not allocated",
 		"changes cni: " + conf + ": runtimes call calico, which is Calico's binary now",

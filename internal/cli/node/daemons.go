@@ -127,7 +127,13 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 		return err
 	}
 	keeps.Node, keeps.Log = o.local.Node, log
-	fill := own || !o.reflector() // which has no need of it where it is another's
+	fill := node.Fill
+	if !own && o.reflector() { // which has no need of it where it is another's
+		fill = nil
+	}
+	if o.local.Kubernetes() {
+		keeps.NodeRef = "" // a Node is that of Kubernetes
+	}
 	go node.Prepare(ctx, o.local.Follow(cfg), keeps, reads(o.local.Settings.Relay), fill)
 	children := o.children(own, storeArgs(cfg))
 	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.Stdio.Out, Stderr: c.Stdio.Err, Files: files, Log: log})

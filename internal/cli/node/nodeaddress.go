@@ -59,6 +59,7 @@ func (a *addressing) config() (cfg nodekeep.Config, err error) {
 		}
 		cfg.AS = &n
 	}
+	cfg.NodeRef = os.Getenv("CALICO_K8S_NODE_REF")
 	cfg.Anyway = strings.EqualFold(os.Getenv("DISABLE_NODE_IP_CHECK"), "true")
 	if text := os.Getenv("AUTODETECT_POLL_INTERVAL"); text != "" {
 		if cfg.Poll, err = time.ParseDuration(text); err != nil || cfg.Poll <= 0 {

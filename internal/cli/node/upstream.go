@@ -38,6 +38,9 @@ func keeping(e *conn.Env) (l conn.Local, cfg nodekeep.Config, err error) {
 	}
 	cfg, err = a.config()
 	cfg.Node, cfg.Log = l.Node, e.Log()
+	if l.Kubernetes() {
+		cfg.NodeRef = "" // a Node is that of Kubernetes
+	}
 	return l, cfg, err
 }
 
@@ -52,25 +55,26 @@ func KeepAddresses(ctx context.Context, e *conn.Env) error {
 	if err != nil {
 		return err
 	}
-	node.Prepare(ctx, l.Followed(&e.Conn), cfg, reads(l.Settings.Relay), false)
+	node.Prepare(ctx, l.Followed(&e.Conn), cfg, reads(l.Settings.Relay), nil)
 	return nil
 }
 
-// Register makes the datastore ready for use and writes this node's addresses, once. It ends when they are written, or with why there
+// Register makes the datastore ready for use, as start says, and writes this node's addresses, once. It ends when they are written, or with why there
 // are none; while the datastore does not answer it waits.
-func Register(ctx context.Context, e *conn.Env) error {
+func Register(ctx context.Context, e *conn.Env, start func(conn.Local) (node.Startup, error)) error {
 	l, cfg, err := keeping(e)
 	if err != nil {
 		return err
 	}
-	if _, err := node.FirstPools(); err != nil {
+	first, err := start(l)
+	if err != nil {
 		return err
 	}
-	if err := conn.KeepName(l.Dir, l.Node); err != nil {
+	if err := errors.Join(conn.KeepName(l.Dir, l.Node), conn.KeepUpstreamsName(l.Node)); err != nil {
 		return fmt.Errorf("write down this node's name: %w", err)
 	}
 	store := l.Followed(&e.Conn)
-	node.Prepare(ctx, store, nodekeep.Config{Log: cfg.Log}, reads(l.Settings.Relay), true)
+	node.Prepare(ctx, store, nodekeep.Config{Log: cfg.Log}, reads(l.Settings.Relay), first.Fill)
 	if cfg.Idle() {
 		return ctx.Err()
 	}
@@ -78,7 +82,7 @@ func Register(ctx context.Context, e *conn.Env) error {
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		node.Prepare(ctx, store, cfg, reads(l.Settings.Relay), false)
+		node.Prepare(ctx, store, cfg, reads(l.Settings.Relay), nil)
 	}()
 	defer func() {
 		stop()

@@ -162,8 +162,8 @@ var ofSettings = []planted{
 		f.put("felixconfigurations/default", `{"spec":{"reportingInterval":"10s"}}`)
 		f.Agents[0].Environ = append(f.Agents[0].Environ, "Felix_LogSeverityScreen=Debug", "FELIX_REPORTINGINTERVALSECS=60", "TWILL_VXLANPORT=1", "FELIX_IPIPMTU=many", "FELIX_WAT=1")
 		f.File.Text = "DefaultEndpointToHostAction = ACCEPT\nInterfacePrefix = cali\nNoSuch = 1\nIptablesRefreshInterval = 10\nMTUIfacePattern =\n"
-		f.Idle = []string{"CLUSTER_TYPE", "SLEEP"}
-	}, `+changes settings: variables of the environment of Calico's agent that have no effect: CLUSTER_TYPE, SLEEP [when Twill starts]
+		f.Idle = []string{"SLEEP", "USE_POD_CIDR"}
+	}, `+changes settings: variables of the environment of Calico's agent that have no effect: SLEEP, USE_POD_CIDR [when Twill starts]
 +changes settings: FELIX_WAT of environment of calico-felix: there is no such parameter; ` + "`twill config params`" + ` lists those there are [when Twill starts]
 +changes settings: mtuIfacePattern is nothing by /etc/calico/felix.cfg, and Twill would have ^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*) (default) [when Twill starts]
 +changes settings: IptablesRefreshInterval of /etc/calico/felix.cfg:4: has no effect: where policy is in iptables, Twill does this in a way of its own [when Twill starts]

@@ -47,6 +47,24 @@ func (c *Client) HasPod(ctx context.Context, namespace, name string) (bool, erro
 	return err == nil, err
 }
 
+// ConfigMap returns what a ConfigMap has; false: there is none, or this account may not read it.
+func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (data map[string]string, has bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	raw, err := c.client.Get().AbsPath("/api/v1/namespaces", namespace, "configmaps", name).SetHeader("Accept", mediaJSON).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return nil, false, nil
+	}
+	var o struct{ Data map[string]string }
+	if err == nil {
+		err = json.Unmarshal(raw, &o)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read configmap %s/%s: %w", namespace, name, err)
+	}
+	return o.Data, true, nil
+}
+
 // Lease is a Lease of coordination.k8s.io/v1, as client-go's leader election has it.
 func (c *Client) Lease(namespace, name string) leader.Lock {
 	return &lease{client: c.client, namespace: namespace, name: name}

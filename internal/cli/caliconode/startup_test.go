@@ -1,0 +1,54 @@
+package caliconode
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// TestWhatInstallersLeaveInAClusterIsRead, as an API server answers: kubeadm's ConfigMap has the ranges of pods in YAML in a text.
+func TestWhatInstallersLeaveInAClusterIsRead(t *testing.T) {
+	const text = `"kind: ClusterConfiguration\nnetworking:\n  dnsDomain: cluster.local\n  podSubnet: \"10.244.0.9/16, fd00:244::/56,nonsense\"\n  serviceSubnet: 10.96.0.0/12\n"`
+	has := map[string]string{
+		"kubeadm-config":     `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kubeadm-config"},"data":{"ClusterConfiguration":` + text + `}}`,
+		"full-cluster-state": `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"full-cluster-state"}}`,
+	}
+	for _, tt := range []struct {
+		name   string
+		status map[string]int // of a ConfigMap; none: 200
+		want   string
+	}{
+		{"both", nil, "[kubeadm rancher] [10.244.0.0/16 fd00:244::/56]"},
+		{"neither", map[string]int{"kubeadm-config": http.StatusNotFound, "full-cluster-state": http.StatusNotFound}, "[] []"},
+		{"one that this account may not read", map[string]int{"kubeadm-config": http.StatusForbidden}, "[rancher] []"},
+		{"a server that cannot answer", map[string]int{"kubeadm-config": http.StatusInternalServerError}, "error"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			for name, body := range has {
+				mux.HandleFunc("/api/v1/namespaces/kube-system/configmaps/"+name, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", "application/json")
+					if code := tt.status[name]; code != 0 {
+						w.WriteHeader(code)
+						_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q}`, code, map[int]string{404: "NotFound", 403: "Forbidden", 500: "InternalError"}[code])
+						return
+					}
+					_, _ = w.Write([]byte(body))
+				})
+			}
+			srv := httptest.NewServer(mux)
+			defer srv.Close()
+			k, err := installedBy(t.Context(), datastore.Config{Type: "kubernetes", Server: srv.URL})
+			got := fmt.Sprint(k.Types, " ", k.Subnets)
+			if err != nil {
+				got = "error"
+			}
+			if got != tt.want {
+				t.Errorf("%s (%v), want %s", got, err, tt.want)
+			}
+		})
+	}
+}

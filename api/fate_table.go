@@ -9,7 +9,8 @@ import (
 // unhonoured is the one table of the fields of the API on which Twill does not act. A field that is not in it is honoured:
 // TestEveryFieldHasAFate wants the name of a test that shows it.
 var unhonoured = slices.Concat(
-	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
+	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc (CalculationGraph) and dataplane (InternalDataplaneMainLoop)",
+		"name=syncer|calc|dataplane|CalculationGraph|InternalDataplaneMainLoop|async_calc_graph|int_dataplane")),
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
 	felixFates,

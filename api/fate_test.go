@@ -29,7 +29,7 @@ func TestFieldsWithoutEffectAreWarnedOf(t *testing.T) {
 		{name: "policy in iptables", in: felixHead + "{nftablesMode: Disabled, iptablesBackend: Legacy}"},
 		{name: "what finds faults in upstream's agent", in: felixHead + "{debugMemoryProfilePath: /a, debugSimulateCalcGraphHangAfter: 9s}", warned: "spec.debugSimulateCalcGraphHangAfter"},
 		{name: "logs into files", in: felixHead + "{logSeverityFile: Info, logSeveritySys: Info, logFilePath: /a, logDebugFilenameRegex: a, debugDisableLogDropping: true}"},
-		{name: "a part that the agent has not", in: felixHead + "{healthTimeoutOverrides: [{name: calc, timeout: 5s}, {name: InternalDataplaneMainLoop, timeout: 5s}]}", warned: "spec.healthTimeoutOverrides[1].name"},
+		{name: "a part that the agent has not", in: felixHead + "{healthTimeoutOverrides: [{name: calc, timeout: 5s}, {name: InternalDataplaneMainLoop, timeout: 5s}, {name: CalculationGraph, timeout: 5s}, {name: FelixStartup, timeout: 5s}]}", warned: "spec.healthTimeoutOverrides[3].name"},
 		{name: "a pool that is encapsulated", in: "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\nspec: {cidr: 10.65.0.0/16, ipipMode: Always}"},
 		{name: "a pool that is not", in: "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\nspec: {cidr: 10.65.0.0/16, ipipMode: Never, vxlanMode: Never}"},
 	} {

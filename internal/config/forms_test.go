@@ -50,6 +50,7 @@ func TestFormsOfValues(t *testing.T) {
 		{"FELIX_IPTABLESNATOUTGOINGINTERFACEFILTER=eth0", nat, "invalid IP [0 0]eth0", ""},
 		{"FELIX_IPTABLESNATOUTGOINGINTERFACEFILTER=a name", nat, "", "want the beginning"},
 		{"FELIX_HEALTHTIMEOUTOVERRIDES=calc=10s,Dataplane=2m", func(s config.Settings) string { return fmt.Sprint(s.HealthTimeouts) }, fmt.Sprint(map[string]time.Duration{"calc": 10 * time.Second, "dataplane": 2 * time.Minute}), ""},
+		{"FELIX_HEALTHTIMEOUTOVERRIDES=CalculationGraph=10s,InternalDataplaneMainLoop=2m", func(s config.Settings) string { return fmt.Sprint(s.HealthTimeouts) }, fmt.Sprint(map[string]time.Duration{"calc": 10 * time.Second, "dataplane": 2 * time.Minute}), ""},
 		{"FELIX_HEALTHTIMEOUTOVERRIDES=calc=0s", nat, "", "want part=duration"},
 		{"FELIX_LOGACTIONRATELIMITBURST=10000", nat, "", "want 1 to 9999"},
 		{"FELIX_LOGLEVEL=debug", func(s config.Settings) string { return s.LogSeverity }, "Debug", ""},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 // healthTimeouts are upstream's overrides: in text, part=duration and commas.
 func healthTimeouts() Param {
 	return Param{
-		Name: "healthTimeoutOverrides", Type: "part=duration, with commas", Help: "how long a part (syncer, calc, dataplane) may give no sign of life before /liveness fails",
+		Name: "healthTimeoutOverrides", Type: "part=duration, with commas", Help: "how long a part (syncer, calc or CalculationGraph, dataplane or InternalDataplaneMainLoop) may give no sign of life before /liveness fails",
 		set: func(s *Settings, text string) error {
 			out := map[string]time.Duration{}
 			for _, w := range words(text) {
@@ -21,12 +22,19 @@ func healthTimeouts() Param {
 				if part == "" || err != nil || d <= 0 {
 					return fmt.Errorf("has %q: want part=duration, such as dataplane=120s", w)
 				}
-				out[strings.ToLower(part)] = d
+				part = strings.ToLower(part)
+				out[cmp.Or(upstreamsParts[part], part)] = d
 			}
 			s.HealthTimeouts = out
 			return nil
 		},
 	}
+}
+
+// upstreamsParts are parts of upstream's agent, by the names that its log and its answer to /liveness have, in lower case, and those of
+// ours that do the same. Those with underscores are of its older versions.
+var upstreamsParts = map[string]string{
+	"calculationgraph": "calc", "async_calc_graph": "calc", "internaldataplanemainloop": "dataplane", "int_dataplane": "dataplane",
 }
 
 // timeoutsText is the same as text.

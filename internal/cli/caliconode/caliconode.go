@@ -83,6 +83,8 @@ func Run(ctx context.Context, e *conn.Env, twill, calicoctl Twill, args []string
 		return c.called(ctx, name, rest)
 	case len(rest) > 0 && isVersion(rest[0]):
 		return c.version()
+	case name == "calico-ipam" && len(rest) > 0 && slices.Contains([]string{"-upgrade", "--upgrade"}, rest[0]):
+		return c.upgrade()
 	}
 	return c.refuse("%s: a runtime calls it as a plugin, with CNI_COMMAND; twill cni install puts it where runtimes look", name)
 }

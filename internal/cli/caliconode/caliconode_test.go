@@ -86,6 +86,7 @@ func TestEachArgumentHasItsDaemon(t *testing.T) {
 		{"calico version", "", 0, conn.Version},
 		{"calico", "", 1, "CNI_COMMAND"},
 		{"calico-ipam", "", 1, "CNI_COMMAND"},
+		{"calico-ipam -v", "", 0, conn.Version},
 	} {
 		args := strings.Fields(tt.args)
 		ran, code, out := call(ended, append([]string{"/usr/bin/" + args[0]}, args[1:]...)...)

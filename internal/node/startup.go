@@ -18,8 +18,20 @@ import (
 
 // Fill makes a datastore ready for use: who the cluster is, and of which type (CLUSTER_TYPE), tiers, and the pools that the
 // environment names. What is there stays, so that any number of nodes may do so at once.
-func Fill(ctx context.Context, store datastore.Store) error {
-	return errors.Join(resources.Ensure(ctx, store), resources.AddClusterTypes(ctx, store, clusterTypes()), EnsurePools(ctx, store, Pools{}))
+func Fill(log *slog.Logger) func(context.Context, datastore.Store) error {
+	return func(ctx context.Context, store datastore.Store) error {
+		return errors.Join(resources.Ensure(ctx, store), addTypes(ctx, store, clusterTypes(), log), EnsurePools(ctx, store, Pools{}))
+	}
+}
+
+// addTypes says of which type the cluster is. Who may not write it leaves it to those who may: a host's own role in etcd is one (docs/etcd.md).
+func addTypes(ctx context.Context, store datastore.Store, types []string, log *slog.Logger) error {
+	err := resources.AddClusterTypes(ctx, store, types)
+	if errors.Is(err, datastore.ErrUnauthorized) {
+		log.Warn("CLUSTER_TYPE is not added", "err", err)
+		return nil
+	}
+	return err
 }
 
 // clusterTypes are what the environment says of the cluster.
@@ -32,7 +44,7 @@ func clusterTypes() (out []string) {
 	return out
 }
 
-// Startup makes what upstream's node makes when it starts, beyond [Fill]: pools that nobody named, and resources of the settings that
+// Startup makes what upstream's node makes when it starts, beside what [Fill] makes: pools that nobody named, and resources of the settings that
 // it has otherwise than its agent. What is there stays as it is, but that a FelixConfiguration is given fields which it has not.
 type Startup struct {
 	Node    string
@@ -49,7 +61,7 @@ type Kubernetes struct {
 	Subnets []netip.Prefix // of pods
 }
 
-// Fill is the same as the function, and all of that.
+// Fill makes all of that.
 func (s Startup) Fill(ctx context.Context, store datastore.Store) error {
 	var k Kubernetes
 	if s.Kubernetes != nil {
@@ -65,7 +77,7 @@ func (s Startup) Fill(ctx context.Context, store datastore.Store) error {
 		s.Log.Error("no pool is made", "err", err)
 		err = nil
 	}
-	err = errors.Join(resources.Ensure(ctx, store), resources.AddClusterTypes(ctx, store, append(clusterTypes(), k.Types...)), err)
+	err = errors.Join(resources.Ensure(ctx, store), addTypes(ctx, store, append(clusterTypes(), k.Types...), s.Log), err)
 	for _, ensure := range []func(context.Context, datastore.Store) error{s.settings, s.ownSettings, s.bgp, s.ipam} {
 		switch e := ensure(ctx, store); {
 		case errors.Is(e, datastore.ErrUnauthorized): // upstream's older manifests do not let a node write all of these

@@ -216,4 +216,16 @@ func TestANodeThatMayNotMakeDefaultsGoesOn(t *testing.T) {
 	if _, err := store.Get(t.Context(), api.ResourcesPrefix+"ippools/default-ipv4-ippool"); err != nil {
 		t.Error(err)
 	}
+	store.Fail(func(o memstore.Op) error {
+		if o.Verb != "get" && o.Verb != "list" {
+			return datastore.ErrUnauthorized
+		}
+		return nil
+	})
+	for _, types := range []string{"twill", "twill,bgp"} { // of which nothing is missing, and of which something is
+		t.Setenv("CLUSTER_TYPE", types)
+		if err := node.Fill(start(t).Log)(t.Context(), store); err != nil {
+			t.Errorf("with CLUSTER_TYPE=%s: %v", types, err)
+		}
+	}
 }

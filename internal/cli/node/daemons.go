@@ -127,7 +127,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 		return err
 	}
 	keeps.Node, keeps.Log = o.local.Node, log
-	fill := node.Fill
+	fill := node.Fill(log)
 	if !own && o.reflector() { // which has no need of it where it is another's
 		fill = nil
 	}

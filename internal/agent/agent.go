@@ -117,7 +117,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	listen := server.listeners(cfg)
 	within, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	d.settings = append(informing(policy, graph), heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave), d.proxying(proxies))
+	d.settings = append(informing(policy, graph), func(s config.Settings) { links.Refresh(s.InterfaceRefresh) }, heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave), d.proxying(proxies))
 
 	err = together(within, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,

@@ -171,7 +171,7 @@ var params = []Param{
 	dataplaneDriver(),
 	duration("routeRefreshInterval", "90s", "how often routes and neighbours are read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.RouteRefresh }),
-	duration("interfaceRefreshInterval", "90s", "how often settings and addresses of interfaces are read back; 0 never",
+	duration("interfaceRefreshInterval", "90s", "how often interfaces, their settings and their addresses are read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.InterfaceRefresh }),
 
 	text("logPrefix", "calico-packet", "what begins the report of a packet by a rule with action Log; %t, %k, %n and %p become tier, kind, name and namespace/name of the policy",

@@ -1,6 +1,6 @@
 // Package ifmon watches network interfaces: which exist, whether they are up, and their addresses.
 //
-// In: events of routing netlink, and full lists at the start and whenever events were lost.
+// In: events of routing netlink, and full lists at the start, whenever events were lost, and as often as [Monitor.Refresh] says.
 // Out: [Change]s, coalesced by interface: a slow reader gets the present state once, not its history. The first value
 // is the full state.
 package ifmon
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -48,29 +49,48 @@ func (c Change) Addresses() (out []netip.Addr) {
 
 // Monitor follows the interfaces of one namespace.
 type Monitor struct {
-	rtnl *rtnl.Handle
-	out  chan []Change
+	watch func(context.Context) (<-chan received, error)
+	read  func() ([]rtnl.Link, []rtnl.Addr, error)
+	every chan time.Duration // the last value that Refresh was given and Run has not seen
+	out   chan []Change
 }
 
-// New returns a Monitor of the handle's namespace.
-func New(h *rtnl.Handle) *Monitor { return &Monitor{rtnl: h, out: make(chan []Change)} }
+// New returns a Monitor of the handle's namespace. Until Refresh is called, nothing is read again without an event.
+func New(h *rtnl.Handle) *Monitor {
+	return &Monitor{
+		watch: func(ctx context.Context) (<-chan received, error) { return watch(ctx, h) },
+		read:  func() ([]rtnl.Link, []rtnl.Addr, error) { return read(h) },
+		every: make(chan time.Duration, 1), out: make(chan []Change),
+	}
+}
+
+// Refresh says how often all interfaces are read besides the kernel's events; zero: never. It may be called at any time, by one goroutine.
+func (m *Monitor) Refresh(every time.Duration) {
+	select {
+	case <-m.every:
+	default:
+	}
+	m.every <- every
+}
 
 // Changes delivers what Run sends, to one reader.
 func (m *Monitor) Changes() <-chan []Change { return m.out }
 
 // Run follows the interfaces until the context ends.
 func (m *Monitor) Run(ctx context.Context) error {
-	w, err := m.rtnl.Watch(rtnl.WatchLinks | rtnl.WatchAddrs)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	received, err := m.watch(ctx)
 	if err != nil {
 		return fmt.Errorf("interfaces: %w", err)
 	}
-	defer w.Close()
-	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
 	s := newState()
-	if err := m.list(s); err != nil {
+	if err := m.list(s, true); err != nil {
 		return err
 	}
-	received := receive(ctx, w)
+	var every time.Duration
+	tick := &time.Ticker{}
+	defer func() { stop(tick) }()
 	for {
 		out := m.out
 		changes := s.changes()
@@ -86,8 +106,37 @@ func (m *Monitor) Run(ctx context.Context) error {
 			if err := m.take(s, r); err != nil {
 				return err
 			}
+		case now := <-m.every:
+			if now == every {
+				continue // settings are said again with each change of any of them
+			}
+			if stop(tick); now > 0 {
+				tick = time.NewTicker(now)
+			} else {
+				tick = &time.Ticker{}
+			}
+			every = now
+		case <-tick.C:
+			_ = m.list(s, false) // what cannot be read is read the next time: events go on, and it was for what they do not say
 		}
 	}
+}
+
+// stop ends a ticker, but that of no time.
+func stop(t *time.Ticker) {
+	if t.C != nil {
+		t.Stop()
+	}
+}
+
+// watch opens the kernel's events, until the context ends.
+func watch(ctx context.Context, h *rtnl.Handle) (<-chan received, error) {
+	w, err := h.Watch(rtnl.WatchLinks | rtnl.WatchAddrs)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = w.Close() })
+	return receive(ctx, w), nil
 }
 
 type received struct {
@@ -116,7 +165,7 @@ func receive(ctx context.Context, w *rtnl.Watcher) <-chan received {
 
 func (m *Monitor) take(s *state, r received) error {
 	if errors.Is(r.err, rtnl.ErrOverrun) {
-		return m.list(s)
+		return m.list(s, true)
 	}
 	if r.err != nil {
 		return fmt.Errorf("interfaces: %w", r.err)
@@ -130,21 +179,27 @@ func (m *Monitor) take(s *state, r received) error {
 // List returns the present state of all interfaces, once.
 func List(h *rtnl.Handle) ([]Change, error) {
 	s := newState()
-	if err := New(h).list(s); err != nil {
+	if err := New(h).list(s, true); err != nil {
 		return nil, err
 	}
 	return s.changes(), nil
 }
 
-func (m *Monitor) list(s *state) error {
-	links, err := m.rtnl.Links()
+// list reads all; lost: events were, so that any interface may have been down.
+func (m *Monitor) list(s *state, lost bool) error {
+	links, addrs, err := m.read()
 	if err != nil {
 		return fmt.Errorf("interfaces: %w", err)
 	}
-	addrs, err := m.rtnl.Addrs()
-	if err != nil {
-		return fmt.Errorf("interfaces: %w", err)
-	}
-	s.list(links, addrs)
+	s.list(links, addrs, lost)
 	return nil
+}
+
+func read(h *rtnl.Handle) ([]rtnl.Link, []rtnl.Addr, error) {
+	links, err := h.Links()
+	if err != nil {
+		return nil, nil, err
+	}
+	addrs, err := h.Addrs()
+	return links, addrs, err
 }

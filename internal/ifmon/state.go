@@ -1,6 +1,7 @@
 package ifmon
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -25,8 +26,9 @@ func newState() *state {
 	return &state{links: map[int]*entry{}, known: map[string]Link{}, dirty: map[string]bool{}}
 }
 
-// list takes over a full list, after events were lost.
-func (s *state) list(links []rtnl.Link, addrs []rtnl.Addr) {
+// list takes over a full list; lost: events were. An interface of which the list says something else than events did may have been down, too.
+// Events that are still to come were before the list, if they differ from it, and end with what it says.
+func (s *state) list(links []rtnl.Link, addrs []rtnl.Addr, lost bool) {
 	old := s.links
 	s.links = map[int]*entry{}
 	for name := range s.known {
@@ -34,15 +36,19 @@ func (s *state) list(links []rtnl.Link, addrs []rtnl.Addr) {
 	}
 	for _, l := range links {
 		e := &entry{link: l, addrs: map[netip.Prefix]bool{}}
-		if was := old[l.Index]; was != nil {
-			e.downs = was.downs + 1 // it may have been down meanwhile
-		}
 		s.links[l.Index] = e
 		s.dirty[l.Name] = true
 	}
 	for _, a := range addrs {
 		if e := s.links[a.Link]; e != nil {
 			e.addrs[a.Prefix] = true
+		}
+	}
+	for index, e := range s.links {
+		if was := old[index]; was != nil {
+			if e.downs = was.downs; lost || was.link != e.link || !maps.Equal(was.addrs, e.addrs) {
+				e.downs++ // it may have been down meanwhile
+			}
 		}
 	}
 }

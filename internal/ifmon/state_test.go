@@ -98,9 +98,9 @@ func TestEventsBecomeTheLeastChange(t *testing.T) {
 
 func TestFullListAfterLostEventsSaysThatLinksMayHaveBeenDown(t *testing.T) {
 	s := newState()
-	s.list([]rtnl.Link{{Index: 2, Name: "eth0", Up: true}, {Index: 3, Name: "cali1", Up: true}}, nil)
+	s.list([]rtnl.Link{{Index: 2, Name: "eth0", Up: true}, {Index: 3, Name: "cali1", Up: true}}, nil, true)
 	s.published(s.changes())
-	s.list([]rtnl.Link{{Index: 2, Name: "eth0", Up: true}}, []rtnl.Addr{{Link: 2, Prefix: netip.MustParsePrefix("192.0.2.1/24")}})
+	s.list([]rtnl.Link{{Index: 2, Name: "eth0", Up: true}}, []rtnl.Addr{{Link: 2, Prefix: netip.MustParsePrefix("192.0.2.1/24")}}, true)
 	want := []Change{
 		{Link: Link{Index: 3, Name: "cali1"}, Gone: true},
 		{Link: Link{Index: 2, Name: "eth0", Up: true, Downs: 1, Addrs: prefixes("192.0.2.1/24")}},

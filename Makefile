@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm vm-package docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: iptables vm vm-package docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -75,6 +75,14 @@ agree: deps ## kernel, memory, verdict and world over many random worlds; prints
 # SAMPLE=1, as CI has it: a fixed sample of what takes minutes.
 mutants: deps ## each listed fault must be seen by packets in a kernel, and one in what decides also without a kernel
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestEachMutantIsCaught ./internal/agreetest -mutants$(if $(SAMPLE), -every 3)
+
+WORLDS ?= 500
+PATHS ?= 100
+iptables: deps build ## what agree, mutants and the lab show of nftables, on both backends of iptables, and changes between all three under streams (docs/dataplanes.md); WORLDS, PATHS
+	@sh scripts/deps.sh iptables-nft-restore iptables-legacy-restore ipset udhcpc dhclient
+	for on in iptables-nft iptables-legacy; do REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run 'TestKernelAgrees|TestHandCases|TestNothingStopsAHost' -v ./internal/agreetest -on $$on -worlds $(WORLDS) -paths $(PATHS) || exit 1; done
+	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run TestEachMutantIsCaught ./internal/agreetest -mutants -on iptables-legacy$(if $(SAMPLE), -every 3)
+	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run 'TestScriptOnIPTables|TestTheDataplaneChangesUnderStreams' ./internal/lab -iptables
 
 conformance: deps build ## cyclonus' 230 cases: its judge, ours and real connections agree about each; what we print for Helm and Prometheus, by their own code
 	cd test/monitoring && go test -count=1 ./...

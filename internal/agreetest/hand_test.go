@@ -117,7 +117,7 @@ func handNumber(t *testing.T, s string) uint16 {
 }
 
 func TestHandCases(t *testing.T) {
-	n := newNode(t)
+	n := newNode(t, *on)
 	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, loopCases, serviceCases, uplinkCases} {
 		for _, c := range cases {
 			if !t.Run(c.name, func(t *testing.T) { c.judge(t, n) }) {
@@ -185,7 +185,7 @@ func (n *node) forgetFlows() {
 // An endpoint that is closed gets no route from us, which is why the resources say that the host does not reach it; here
 // somebody else has made one. What the workload answers is dropped.
 func TestNothingStopsAHostOnItsWayToAWorkload(t *testing.T) {
-	n := newNode(t)
+	n := newNode(t, *on)
 	updates := handCase{rules: "{action: Allow}", more: `
 - {kind: GlobalNetworkPolicy, metadata: {name: deny}, spec: {order: 1, selector: all(), types: [Ingress, Egress]}}
 - kind: WorkloadEndpoint

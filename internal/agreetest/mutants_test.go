@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,40 +23,53 @@ type mutant struct {
 	name, file, old, new string
 }
 
-// readMutants reads testdata/mutants.txt: blocks of four lines (# name, file, old, new) with blank lines between.
-func readMutants(t *testing.T) []mutant {
+// readMutants reads a list of testdata: blocks of four lines (# name, file, old, new) with blank lines between.
+func readMutants(t *testing.T, list string) []mutant {
 	t.Helper()
-	b, err := os.ReadFile("testdata/mutants.txt")
+	b, err := os.ReadFile(filepath.Join("testdata", list))
 	must(t, err)
 	var out []mutant
 	for block := range strings.SplitSeq(strings.TrimSpace(string(b)), "\n\n") {
 		lines := strings.Split(block, "\n")
 		if len(lines) != 4 || !strings.HasPrefix(lines[0], "# ") {
-			t.Fatalf("mutants.txt: want a name, a file, an old and a new line, got %q", block)
+			t.Fatalf("%s: want a name, a file, an old and a new line, got %q", list, block)
 		}
 		out = append(out, mutant{lines[0][2:], lines[1], strings.TrimPrefix(lines[2], "- "), strings.TrimPrefix(lines[3], "+ ")})
 	}
 	return out
 }
 
+// isOf reports whether a dataplane does what a mutant does wrong. Policy as look-ups, and flows that are decided again at their next packet, are
+// in nftables alone.
+func (m mutant) isOf(dataplane string) bool {
+	const in = "internal/dataplane/"
+	ofOne := func(parts ...string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.HasPrefix(m.file, part) })
+	}
+	if dataplane == inNftables {
+		return !ofOne(in + "iptables/")
+	}
+	return !ofOne(in+"nft/", in+"classify/", in+"desired/recheck.go", in+"desired/hosttables.go", "internal/kernel/nftables/")
+}
+
 // TestEachMutantIsCaught makes a binary of each mutant and runs it, as many at a time as there are cores (-parallel): what a run waits
 // for, in kernels, leaves the next one's compiler its core.
 func TestEachMutantIsCaught(t *testing.T) {
-	all := readMutants(t)
-	if len(all) < 30 {
-		t.Errorf("%d mutants, want 30", len(all))
-	}
 	root, err := filepath.Abs("../..")
 	must(t, err)
-	for i, m := range all {
+	listed := map[bool]int{} // of all, how many the dataplane has
+	for _, m := range append(readMutants(t, "mutants.txt"), readMutants(t, "mutants-iptables.txt")...) {
+		asked := m.isOf(*on)
+		i := listed[asked]
+		listed[asked]++
 		t.Run(m.name, func(t *testing.T) {
 			path := filepath.Join(root, m.file)
 			src, err := os.ReadFile(path)
 			must(t, err)
 			if n := strings.Count(string(src), m.old); n != 1 {
-				t.Fatalf("%s has %d times %q; correct mutants.txt", m.file, n, m.old)
+				t.Fatalf("%s has %d times %q; correct testdata/mutants*.txt", m.file, n, m.old)
 			}
-			if !*mutants || i%*every != 0 {
+			if !*mutants || !asked || i%*every != 0 {
 				return // the list is at least true to the source
 			}
 			if *memory && !m.decides() {
@@ -63,13 +77,16 @@ func TestEachMutantIsCaught(t *testing.T) {
 			}
 			t.Parallel()
 			binary := m.build(t, path, strings.Replace(string(src), m.old, m.new, 1))
-			if m.decides() {
+			if m.decides() && *on == inNftables {
 				m.caught(t, binary, "TestMemoryAgrees", [][]string{{inMemory, "-worlds=100"}, {inMemory, "-worlds=5000"}})
 			}
 			if !*memory {
 				m.caught(t, binary, "TestKernelAgrees", m.inKernel())
 			}
 		})
+	}
+	if listed[true] < 30 {
+		t.Errorf("%d mutants of %s, want 30", listed[true], *on)
 	}
 }
 
@@ -91,6 +108,9 @@ func (m mutant) inKernel() [][]string {
 	if strings.HasPrefix(m.file, "internal/dataplane/revoke/") {
 		return [][]string{{anyPath, "-paths=300"}} // no flow of a world lives long enough to be revoked
 	}
+	if *on != inNftables { // a path takes as long there as ten worlds
+		return [][]string{{anyWorld, "-worlds=60"}, {anyPath, "-paths=12"}, {anyWorld, "-worlds=500"}, {anyPath, "-paths=100"}}
+	}
 	return [][]string{{anyPath, "-paths=12"}, {anyWorld, "-worlds=500"}, {anyPath, "-paths=300"}, {anyWorld, "-worlds=2500"}}
 }
 
@@ -98,7 +118,7 @@ func (m mutant) inKernel() [][]string {
 func (m mutant) caught(t *testing.T, binary, test string, runs [][]string) {
 	t.Helper()
 	for _, run := range runs {
-		out, err := exec.CommandContext(t.Context(), binary, append(run, "-brief")...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), binary, append(run, "-brief", "-on="+*on)...).CombinedOutput()
 		switch {
 		case err == nil:
 			continue

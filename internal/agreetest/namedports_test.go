@@ -62,7 +62,7 @@ func TestFiftyByFiftyNamedPorts(t *testing.T) {
 		}),
 	})
 	g.SetInSync()
-	n := newNode(t)
+	n := newNode(t, inNftables)
 	n.program(g.Flush())
 
 	rs, err := n.conn.List(kernel.TableName)

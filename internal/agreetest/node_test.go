@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
-	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -39,6 +38,7 @@ var wireMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01} // of all ends in the wires' na
 // namespace, which has no addresses: there, packets are made and seen.
 type node struct {
 	t      *testing.T
+	on     string // which dataplane
 	host   *netnstest.NS
 	wires  *netnstest.NS
 	socket *packet.Socket // in wires
@@ -57,9 +57,10 @@ type node struct {
 	tabled map[string]int         // stages of host endpoints at which the tables were asked, by the kernel's own word
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, dataplane string) *node {
+	checkOn(t, dataplane)
 	n := &node{
-		t: t, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, links: map[int]string{}, names: attribution.New(),
+		t: t, on: dataplane, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, links: map[int]string{}, names: attribution.New(),
 		mac: map[string]packet.MAC{}, routes: map[netip.Prefix]rtnl.Route{}, sent: map[packet.Packet]bool{}, tabled: map[string]int{},
 	}
 	for i := range workloads {
@@ -152,18 +153,13 @@ func parseMAC(t *testing.T, s string) (m packet.MAC) {
 func (n *node) program(b intent.Batch) {
 	n.t.Helper()
 	n.names = attribution.New()
-	d := nft.New(n.conn, nft.Config{Names: n.names})
-	must(n.t, d.Resync(n.t.Context()))
+	d := n.driver(false)
 	d.Links([]ifmon.Change{{Link: ifmon.Link{Name: uplink, Addrs: []netip.Prefix{netip.MustParsePrefix(ownV4 + "/32"), netip.MustParsePrefix(ownV6 + "/128")}}}})
 	if n.worlds++; b.Host != nil {
 		b.Host = compiled(*b.Host, n.worlds%3 != 0)
 	}
 	d.Merge(b)
-	outcomes, err := d.Apply(n.t.Context())
-	must(n.t, err)
-	for _, o := range outcomes {
-		must(n.t, o.Err)
-	}
+	n.inForce(d)
 	n.countTabled(b.Endpoints)
 	n.setRoutes(b.Routes)
 }
@@ -172,6 +168,9 @@ var hostStages = map[string]rules.Stage{"untracked": rules.Untracked, "pre-DNAT"
 
 // countTabled counts the stages of host endpoints that have maps.
 func (n *node) countTabled(es []intent.Endpoint) {
+	if n.onIPTables() {
+		return // it has no policy as look-ups
+	}
 	for _, e := range es {
 		for name, stage := range hostStages {
 			for dir, begin := range []string{intent.Ingress: "in-", intent.Egress: "out-"} {

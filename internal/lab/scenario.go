@@ -28,7 +28,20 @@ type Runner struct {
 	Cluster  *Cluster  // where scenarios keep their resources; nil: in an etcd of their own
 	Relay    bool      // hosts read the datastore by a relay (twill relay), beside the datastore
 	Proxy    bool      // hosts reach etcd by a proxy of their own (twill etcd proxy)
-	Keep     bool      // leave hosts and processes as they are at the end, as a lab that Down removes
+	// Dataplane is where all hosts have policy, whatever settings of the datastore say: one of Dataplanes. Empty: as those say.
+	Dataplane string
+	Keep      bool // leave hosts and processes as they are at the end, as a lab that Down removes
+}
+
+// Dataplanes are those that a runner may choose for all hosts.
+var Dataplanes = []string{"nftables", "iptables-nft", "iptables-legacy"}
+
+// settingsOf are, for each, the variables of the environment by which a host has it: they go before what the datastore says.
+var settingsOf = map[string][]string{
+	"":                nil,
+	"nftables":        {"FELIX_NFTABLESMODE=Enabled"},
+	"iptables-nft":    {"FELIX_NFTABLESMODE=Disabled", "FELIX_IPTABLESBACKEND=NFT"},
+	"iptables-legacy": {"FELIX_NFTABLESMODE=Disabled", "FELIX_IPTABLESBACKEND=Legacy"},
 }
 
 // AllHosts stands for every host of a scenario.
@@ -128,10 +141,11 @@ type scenario struct {
 	verbose  io.Writer
 	log      strings.Builder // each step and how long it took, for the bundle
 	kept     storage
-	storeOn  string // the host that has it; empty: none
-	runs     bool   // kept does
-	relayed  bool   // as the runner has it
-	proxied  bool   // likewise
+	storeOn  string   // the host that has it; empty: none
+	runs     bool     // kept does
+	relayed  bool     // as the runner has it
+	proxied  bool     // likewise
+	settings []string // of the environment of hosts, for the dataplane of the runner
 	relay    *process
 	nodes    map[string]*process
 	bird     []string          // as the runner has it
@@ -147,12 +161,16 @@ type scenario struct {
 
 // newScenario makes a place for files and names; the hosts come with the first step.
 func (r Runner) newScenario(s *script.Script) (*scenario, error) {
+	settings, known := settingsOf[r.Dataplane]
+	if !known {
+		return nil, fmt.Errorf("no dataplane %q: %s", r.Dataplane, strings.Join(Dataplanes, ", "))
+	}
 	dir, err := os.MkdirTemp("", "twill-lab-")
 	if err != nil {
 		return nil, err
 	}
 	c := &scenario{
-		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, relayed: r.Relay, proxied: r.Proxy, bgp: map[string]string{},
+		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, relayed: r.Relay, proxied: r.Proxy, settings: settings, bgp: map[string]string{},
 		nodes: map[string]*process{}, cut: map[string]bool{}, streams: map[string]*watched{}, captures: map[string]*capture{}, links: map[string]script.Link{},
 	}
 	c.kept = &etcd{c: c}

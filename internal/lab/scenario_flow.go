@@ -79,11 +79,11 @@ func (c *scenario) stream(ctx context.Context, a script.Stream) error {
 	}
 	var s *numbered
 	if a.Proto == "udp" {
-		s, err = sendUDP(src, dst, a.Port, a.V6)
+		s, err = sendUDP(between, src, dst, a.Port, a.V6)
 	} else {
 		ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
 		defer cancel()
-		s, err = sendTCP(ctx, src, dst, a.Port, a.V6)
+		s, err = sendTCP(ctx, between, src, dst, a.Port, a.V6)
 	}
 	if err != nil {
 		return err

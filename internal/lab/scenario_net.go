@@ -262,7 +262,7 @@ func (c *scenario) hostEnv(name string) []string {
 	if c.proxied {
 		env = append(env, "TWILL_ETCD_PROXY=true")
 	}
-	return append(env,
+	return append(append(env, c.settings...),
 		"NODENAME="+name, "TWILL_SOCKET="+c.agentSocket(name),
 		"TWILL_BIRD_CONF="+filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET="+filepath.Join(c.Dir, name, "bird.ctl"), "TWILL_CONFDIR="+filepath.Join(c.Dir, name, "confd"))
 }

@@ -28,6 +28,7 @@ const enough = 100
 type numbered struct {
 	name     string
 	ordered  bool
+	pace     time.Duration          // the pause between words
 	sent     atomic.Uint64          // words sent: the next has this number
 	received atomic.Uint64          // words received
 	due      atomic.Uint64          // one more than the highest received
@@ -85,16 +86,16 @@ func (s *numbered) fail(format string, args ...any) {
 	s.wrong.CompareAndSwap(nil, &text)
 }
 
-func newNumbered(proto string, a, b end, v6 bool) *numbered {
+func newNumbered(proto string, pace time.Duration, a, b end, v6 bool) *numbered {
 	return &numbered{
-		name: fmt.Sprintf("%s %s -> %s", proto, a.addr(v6), b.addr(v6)), ordered: proto == "tcp", lacks: gaps{all: map[uint64]bool{}},
+		name: fmt.Sprintf("%s %s -> %s", proto, a.addr(v6), b.addr(v6)), ordered: proto == "tcp", pace: pace, lacks: gaps{all: map[uint64]bool{}},
 		end: make(chan struct{}), unsent: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
-// sendUDP sends numbered datagrams from a to b.
-func sendUDP(a, b end, port uint16, v6 bool) (*numbered, error) {
-	s := newNumbered("udp", a, b, v6)
+// sendUDP sends numbered datagrams from a to b, at a pace.
+func sendUDP(pace time.Duration, a, b end, port uint16, v6 bool) (*numbered, error) {
+	s := newNumbered("udp", pace, a, b, v6)
 	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(b.addr(v6), port))
 	err := inside(b.ns, func() error {
 		rx, err := net.ListenUDP("udp", to)
@@ -127,9 +128,9 @@ func sendUDP(a, b end, port uint16, v6 bool) (*numbered, error) {
 	return s, nil
 }
 
-// sendTCP opens one connection from a to b and keeps numbered words flowing through it.
-func sendTCP(ctx context.Context, a, b end, port uint16, v6 bool) (*numbered, error) {
-	s := newNumbered("tcp", a, b, v6)
+// sendTCP opens one connection from a to b and keeps numbered words flowing through it, at a pace.
+func sendTCP(ctx context.Context, pace time.Duration, a, b end, port uint16, v6 bool) (*numbered, error) {
+	s := newNumbered("tcp", pace, a, b, v6)
 	to := netip.AddrPortFrom(b.addr(v6), port)
 	var lis net.Listener
 	err := inside(b.ns, func() (err error) {
@@ -164,7 +165,7 @@ func sendTCP(ctx context.Context, a, b end, port uint16, v6 bool) (*numbered, er
 // send writes a word at each tick; goesOn says whether an error is the end.
 func (s *numbered) send(goesOn func(error) bool) {
 	defer close(s.unsent)
-	tick := time.NewTicker(between)
+	tick := time.NewTicker(s.pace)
 	defer tick.Stop()
 	for {
 		select {

@@ -3,6 +3,7 @@ package lab
 import (
 	"net/netip"
 	"testing"
+	"time"
 )
 
 // stream is a flow of numbered words that a test judges when it stops it.
@@ -21,8 +22,14 @@ var nextPort uint16 = 20000
 // startUDP sends numbered datagrams from a socket of a to one of b.
 func startUDP(t *testing.T, l *Lab, a, b *Workload, v6, allowed bool) *stream {
 	t.Helper()
+	return startUDPAt(t, l, between, a, b, v6, allowed)
+}
+
+// startUDPAt does so at a pace.
+func startUDPAt(t *testing.T, l *Lab, pace time.Duration, a, b *Workload, v6, allowed bool) *stream {
+	t.Helper()
 	nextPort++
-	s, err := sendUDP(a.end(l), b.end(l), nextPort, v6)
+	s, err := sendUDP(pace, a.end(l), b.end(l), nextPort, v6)
 	must(t, err)
 	return &stream{s, allowed}
 }
@@ -30,8 +37,14 @@ func startUDP(t *testing.T, l *Lab, a, b *Workload, v6, allowed bool) *stream {
 // startTCP opens one connection from a to b and keeps numbered words flowing through it.
 func startTCP(t *testing.T, l *Lab, a, b *Workload, v6 bool) *stream {
 	t.Helper()
+	return startTCPAt(t, l, between, a, b, v6)
+}
+
+// startTCPAt does so at a pace.
+func startTCPAt(t *testing.T, l *Lab, pace time.Duration, a, b *Workload, v6 bool) *stream {
+	t.Helper()
 	nextPort++
-	s, err := sendTCP(t.Context(), a.end(l), b.end(l), nextPort, v6)
+	s, err := sendTCP(t.Context(), pace, a.end(l), b.end(l), nextPort, v6)
 	must(t, err)
 	return &stream{s, true}
 }

@@ -307,6 +307,7 @@ Exit code: 0 all passed, 1 one failed, 2 a file cannot be read as a scenario.`,
 	cmd.Flags().BoolVar(&r.Keep, "keep", false, "leave the hosts of each scenario running at its end, as a lab to look around in")
 	cmd.Flags().StringSliceVar(&r.BIRD, "bird", nil, "hosts for which BIRD speaks BGP, as with \"twill node --bgp=bird\", or all (needs Debian's bird2)")
 	cmd.Flags().BoolVar(&r.Proxy, "etcd-proxy", false, "have each host reach etcd by a proxy of its own (\"twill etcd proxy\")")
+	cmd.Flags().StringVar(&r.Dataplane, "dataplane", "", "where all hosts have policy, whatever settings say: "+strings.Join(lab.Dataplanes, ", "))
 	cmd.Flags().BoolVar(&r.Relay, "relay", false, "have hosts read the datastore by a relay (\"twill relay\")")
 	cmd.Flags().BoolVarP(&r.Verbose, "verbose", "v", false, "show each step, how long it took, and what programs write")
 	cmd.Flags().StringVar(&r.Bundle, "bundle", "", "directory in which a failed scenario leaves its bundle (default the system's temporary one)")

@@ -20,9 +20,10 @@ const (
 	untracked outcome = "tw-untracked"
 	unseen    outcome = "tw-unseen" // by conntrack, and no policy parsed so
 	found     outcome = "tw-found"  // of a block's chain
+	reset     outcome = "tw-reset"  // TCP; in table filter
 )
 
-var outcomes = []outcome{allow, pass, early, untracked, unseen, found}
+var outcomes = []outcome{allow, pass, early, untracked, unseen, found, reset}
 
 // rules set the mark for what was decided.
 func (o outcome) rules() []string {
@@ -37,6 +38,10 @@ func (o outcome) rules() []string {
 		return []string{set(kernel.MarkAllowed | kernel.MarkHostPassed)}
 	case unseen:
 		return []string{add("-j CT --notrack"), set(kernel.MarkAllowed)}
+	case reset:
+		// The reset has the source of whom the packet was for, and no socket, as what is forwarded. If it belongs to no connection, policy of the host's
+		// endpoint would have to be asked about it, and would take it for that.
+		return []string{add("-m conntrack --ctstate INVALID,UNTRACKED -j DROP"), add(protocol(tcp) + " -j REJECT --reject-with tcp-reset")}
 	case untracked:
 		return []string{add("-j CT --notrack"), set(kernel.MarkAllowed | kernel.MarkUntracked | kernel.MarkHostPassed)}
 	}
@@ -129,7 +134,7 @@ func (w *writer) reject(a rules.Action) string {
 	case w.Table != Filter:
 		return "-j DROP"
 	case a == rules.Reset:
-		return "-j REJECT --reject-with tcp-reset"
+		return w.answer(reset)
 	case w.Family == intent.IPv6:
 		return "-j REJECT --reject-with icmp6-adm-prohibited"
 	}

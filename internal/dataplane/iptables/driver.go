@@ -24,6 +24,8 @@ type Config struct {
 	Prefixes []string // see desired.Config
 	// Names receives what decides in which chain, so that reports of packets can be resolved; nil: packets are not reported.
 	Names *attribution.Table
+	// Budget is what one policy may cost; zero: desired.DefaultBudget.
+	Budget desired.Price
 }
 
 // Driver makes the tables of iptables, and the sets of ipset, what is desired of this node. One goroutine may use it. Make it with NewDriver.
@@ -71,8 +73,9 @@ type drift struct {
 // NewDriver returns a driver without intents.
 func NewDriver(tools Tools, cfg Config) *Driver {
 	d := &Driver{
-		tools: tools, state: desired.New(desired.Config{Prefixes: cfg.Prefixes}), sets: map[intent.SetID]*memberSet{}, ksets: map[string]*kernelSet{}, stale: true, notes: make(chan func()),
+		tools: tools, sets: map[intent.SetID]*memberSet{}, ksets: map[string]*kernelSet{}, stale: true, notes: make(chan func()),
 	}
+	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Cost: costs{d}, Budget: cfg.Budget})
 	if cfg.Names != nil {
 		d.names = cfg.Names
 		d.node.Reporter = reporter{d.state, cfg.Names}

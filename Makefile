@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: iptables vm vm-package docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: iptables dataplane-python vm vm-package docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -83,6 +83,10 @@ iptables: deps build ## what agree, mutants and the lab show of nftables, on bot
 	for on in iptables-nft iptables-legacy; do REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run 'TestKernelAgrees|TestHandCases|TestNothingStopsAHost' -v ./internal/agreetest -on $$on -worlds $(WORLDS) -paths $(PATHS) || exit 1; done
 	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run TestEachMutantIsCaught ./internal/agreetest -mutants -on iptables-legacy$(if $(SAMPLE), -every 3)
 	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run 'TestScriptOnIPTables|TestTheDataplaneChangesUnderStreams' ./internal/lab -iptables
+
+dataplane-python: build ## an example of a driver in Python, made of the .proto and its page alone, judged as `twill dataplane conformance` judges any (docs/remote-dataplane.md)
+	@sh scripts/deps.sh protoc /usr/lib/python3/dist-packages/grpc /usr/lib/python3/dist-packages/google/protobuf
+	sh test/dataplane/judge.sh $(BIN)
 
 conformance: deps build ## cyclonus' 230 cases: its judge, ours and real connections agree about each; what we print for Helm and Prometheus, by their own code
 	cd test/monitoring && go test -count=1 ./...

@@ -4,6 +4,7 @@
 # chained behind ours, in tests; bird and FRR are BGP peers of ours there, udhcpc and dhclient clients of our DHCP servers;
 # qemu runs a virtual machine whose disk mmdebstrap and mke2fs make; containerd and runc are those of a Kubernetes cluster's nodes;
 # dockerd has our drivers for its networks; debootstrap makes the root of a neutron-server;
+# protoc and Python's gRPC are those of an example of a dataplane driver in Python;
 # lintian and rpm judge and install packages that we make.
 set -eu
 
@@ -37,6 +38,9 @@ for program in "$@"; do
 	dockerd) package=docker.io ;;
 	docker-compose) package=docker-compose ;;
 	debootstrap) package=debootstrap ;;
+	protoc) package=protobuf-compiler ;;
+	*/python3/dist-packages/grpc) package=python3-grpcio ;;
+	*/python3/dist-packages/google/protobuf) package=python3-protobuf ;;
 	lintian) package=lintian ;;
 	rpm) package=rpm ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;

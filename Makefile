@@ -83,12 +83,14 @@ iptables: deps build ## what agree, mutants and the lab show of nftables, on bot
 	for on in iptables-nft iptables-legacy; do REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run 'TestKernelAgrees|TestHandCases|TestNothingStopsAHost' -v ./internal/agreetest -on $$on -worlds $(WORLDS) -paths $(PATHS) || exit 1; done
 	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run TestEachMutantIsCaught ./internal/agreetest -mutants -on iptables-legacy$(if $(SAMPLE), -every 3)
 	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run 'TestScriptOnIPTables|TestTheDataplaneChangesUnderStreams' ./internal/lab -iptables
+	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 90m -v -run TestCyclonusOnIPTables . -iptables
 
 dataplane-python: build ## an example of a driver in Python, made of the .proto and its page alone, judged as `twill dataplane conformance` judges any (docs/remote-dataplane.md)
 	@sh scripts/deps.sh protoc /usr/lib/python3/dist-packages/grpc /usr/lib/python3/dist-packages/google/protobuf
 	sh test/dataplane/judge.sh $(BIN)
 
 conformance: deps build ## cyclonus' 230 cases: its judge, ours and real connections agree about each; what we print for Helm and Prometheus, by their own code
+	@sh scripts/deps.sh iptables-nft-restore iptables-legacy-restore ipset
 	cd test/monitoring && go test -count=1 ./...
 	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 30m -v ./...
 

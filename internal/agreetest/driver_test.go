@@ -9,11 +9,11 @@ import (
 
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/dataplane/iptables"
+	"github.com/twillnet/twill/internal/dataplane/iptables/iptablestest"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
-	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/verdict"
 )
 
@@ -56,7 +56,7 @@ func (n *node) driver(recheck bool) policyDriver {
 	n.t.Helper()
 	var d policyDriver
 	if backend, iptablesOne := strings.CutPrefix(n.on, "iptables-"); iptablesOne {
-		d = iptables.NewDriver(within{n.host, iptables.Host(backend)}, iptables.Config{Names: n.names})
+		d = iptables.NewDriver(iptablestest.In(n.host, iptables.Host(backend)), iptables.Config{Names: n.names})
 	} else {
 		d = nft.New(n.conn, nft.Config{Names: n.names, Recheck: recheck})
 	}
@@ -123,35 +123,4 @@ func TestIptablesAgrees(t *testing.T) {
 			anyPathAgrees(t, dataplane, min(*paths, 2))
 		})
 	}
-}
-
-// within runs the programs of iptables on a host.
-type within struct {
-	on *netnstest.NS
-	iptables.Host
-}
-
-func (w within) Save(ctx context.Context, f intent.Family) (s string, err error) {
-	w.on.Do(func() { s, err = w.Host.Save(ctx, f) })
-	return s, err
-}
-
-func (w within) Restore(ctx context.Context, f intent.Family, text string) (err error) {
-	w.on.Do(func() { err = w.Host.Restore(ctx, f, text) })
-	return err
-}
-
-func (w within) SaveSets(ctx context.Context) (s string, err error) {
-	w.on.Do(func() { s, err = w.Host.SaveSets(ctx) })
-	return s, err
-}
-
-func (w within) RestoreSets(ctx context.Context, text string) (err error) {
-	w.on.Do(func() { err = w.Host.RestoreSets(ctx, text) })
-	return err
-}
-
-func (w within) DestroySet(name string) (inUse bool, err error) {
-	w.on.Do(func() { inUse, err = w.Host.DestroySet(name) })
-	return inUse, err
 }

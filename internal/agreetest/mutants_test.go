@@ -52,7 +52,8 @@ func (m mutant) isOf(dataplane string) bool {
 	return !ofOne(in+"nft/", in+"classify/", in+"desired/recheck.go", in+"desired/hosttables.go", "internal/kernel/nftables/")
 }
 
-// TestEachMutantIsCaught makes a binary of each mutant and runs it, as many at a time as there are cores (-parallel): what a run waits
+// TestEachMutantIsCaught makes a binary of each mutant and runs it: of this package or, of those that the list has under "iptables alone", of the tests
+// of iptables, whose rules have more lists than those of a world. It runs as many at a time as there are cores (-parallel): what a run waits
 // for, in kernels, leaves the next one's compiler its core.
 func TestEachMutantIsCaught(t *testing.T) {
 	root, err := filepath.Abs("../..")
@@ -76,12 +77,17 @@ func TestEachMutantIsCaught(t *testing.T) {
 				return
 			}
 			t.Parallel()
-			binary := m.build(t, path, strings.Replace(string(src), m.old, m.new, 1))
+			wrong := strings.Replace(string(src), m.old, m.new, 1)
+			if strings.HasPrefix(m.name, "iptables alone:") {
+				m.caught(t, m.build(t, "../dataplane/iptables", path, wrong), "TestKernelAgreesWithVerdict", [][]string{{"-test.run=TestKernelAgreesWithVerdict"}})
+				return
+			}
+			binary := m.build(t, ".", path, wrong)
 			if m.decides() && *on == inNftables {
-				m.caught(t, binary, "TestMemoryAgrees", [][]string{{inMemory, "-worlds=100"}, {inMemory, "-worlds=5000"}})
+				m.caught(t, binary, "TestMemoryAgrees", [][]string{{inMemory, "-worlds=100"}, {inMemory, "-worlds=5000"}}, "-brief")
 			}
 			if !*memory {
-				m.caught(t, binary, "TestKernelAgrees", m.inKernel())
+				m.caught(t, binary, "TestKernelAgrees", m.inKernel(), "-brief", "-on="+*on)
 			}
 		})
 	}
@@ -114,11 +120,11 @@ func (m mutant) inKernel() [][]string {
 	return [][]string{{anyPath, "-paths=12"}, {anyWorld, "-worlds=500"}, {anyPath, "-paths=300"}, {anyWorld, "-worlds=2500"}}
 }
 
-// caught demands that one of some runs fails, and by a test of that name.
-func (m mutant) caught(t *testing.T, binary, test string, runs [][]string) {
+// caught demands that one of some runs fails, and by a test of that name. All have some flags.
+func (m mutant) caught(t *testing.T, binary, test string, runs [][]string, flags ...string) {
 	t.Helper()
 	for _, run := range runs {
-		out, err := exec.CommandContext(t.Context(), binary, append(run, "-brief", "-on="+*on)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), binary, append(run, flags...)...).CombinedOutput()
 		switch {
 		case err == nil:
 			continue
@@ -134,8 +140,8 @@ func (m mutant) caught(t *testing.T, binary, test string, runs [][]string) {
 // caughtAt is how far a run came until it saw that something is wrong.
 var caughtAt = regexp.MustCompile(`(path|world) [0-9]+`)
 
-// build makes this package's tests with a file that is wrong.
-func (m mutant) build(t *testing.T, path, wrong string) string {
+// build makes the tests of a package with a file that is wrong.
+func (m mutant) build(t *testing.T, pkg, path, wrong string) string {
 	t.Helper()
 	dir := t.TempDir()
 	file, overlay, binary := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "agreetest.test")
@@ -143,7 +149,7 @@ func (m mutant) build(t *testing.T, path, wrong string) string {
 	b, err := json.Marshal(map[string]any{"Replace": map[string]string{path: file}})
 	must(t, err)
 	must(t, os.WriteFile(overlay, b, 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, pkg).CombinedOutput()
 	if err != nil {
 		t.Fatalf("does not compile: %v\n%s", err, out)
 	}

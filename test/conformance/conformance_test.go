@@ -1,9 +1,11 @@
 package conformance
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +53,29 @@ func TestCyclonus(t *testing.T) {
 				c := newTranslated(t, form)
 				c.runAll(family, 1)
 				c.inForm(form)
+			})
+		}
+	}
+}
+
+var onIPTables = flag.Bool("iptables", false, "TestCyclonusOnIPTables; make iptables")
+
+// TestCyclonusOnIPTables runs all cases on policy in iptables, of either backend.
+func TestCyclonusOnIPTables(t *testing.T) {
+	for _, dataplane := range []string{"iptables-nft", "iptables-legacy"} {
+		for family, name := range []string{"IPv4", "IPv6"} {
+			t.Run(dataplane+"/"+name, func(t *testing.T) {
+				of := 1
+				if !*onIPTables {
+					of = 50 // each change of one takes some processes
+				}
+				c := newTranslated(t, dataplane)
+				c.runAll(family, of)
+				for _, h := range c.hosts {
+					if rules := h.Run(dataplane + "-save"); !strings.Contains(rules, "tw-forward") {
+						t.Errorf("%s has no policy in %s:\n%s", h.name, dataplane, rules)
+					}
+				}
 			})
 		}
 	}

@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mattfenwick/cyclonus/pkg/connectivity"
@@ -11,7 +13,10 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/dataplane/attribution"
+	"github.com/twillnet/twill/internal/dataplane/iptables"
+	"github.com/twillnet/twill/internal/dataplane/iptables/iptablestest"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/translate"
 )
@@ -21,21 +26,34 @@ type translated struct {
 	*cluster
 	form    string // policyRendering
 	graphs  [2]*calc.Graph
-	drivers [2]*nft.Driver
+	drivers [2]policyDriver
 	state   map[string]string
 }
 
+// policyDriver is what brings policy into the kernel of a host.
+type policyDriver interface {
+	Resync(context.Context) error
+	Merge(intent.Batch)
+	Apply(context.Context) ([]intent.Outcome, error)
+}
+
+// newTranslated has policy in a form of policyRendering, or in a backend of iptables.
 func newTranslated(t *testing.T, form string) *cluster {
 	x := &translated{cluster: newCluster(t), form: form, state: map[string]string{}}
 	for i, h := range x.hosts {
 		x.graphs[i] = calc.New(h.name)
 		x.graphs[i].SetInSync()
-		h.Do(func() {
-			conn, err := nftables.Open()
-			must(t, err)
-			t.Cleanup(func() { conn.Close() })
-			x.drivers[i] = nft.New(conn, nft.Config{Names: attribution.New()})
-		})
+		if backend, is := strings.CutPrefix(form, "iptables-"); is {
+			x.form = "Chains"
+			x.drivers[i] = iptables.NewDriver(iptablestest.In(h.NS, iptables.Host(backend)), iptables.Config{Names: attribution.New()})
+		} else {
+			h.Do(func() {
+				conn, err := nftables.Open()
+				must(t, err)
+				t.Cleanup(func() { conn.Close() })
+				x.drivers[i] = nft.New(conn, nft.Config{Names: attribution.New()})
+			})
+		}
 		must(t, x.drivers[i].Resync(t.Context()))
 	}
 	x.enforcer = x

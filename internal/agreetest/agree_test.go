@@ -75,8 +75,12 @@ func kernelAgrees(t *testing.T, dataplane string, worlds int) {
 		checkTabled(t, tabled, worlds < 100)
 	}
 	const many = 300 // of fewer, none may show what is rare
-	if share := float64(seen.Allowed) / float64(seen.Packets); share < 0.3 {
-		t.Errorf("%.1f %% of packets are allowed, want 30 %%", 100*share)
+	least := 0.3
+	if worlds < many { // of 100 worlds, 33 to 42 % were seen
+		least = 0.1
+	}
+	if share := float64(seen.Allowed) / float64(seen.Packets); share < least {
+		t.Errorf("%.1f %% of packets are allowed, want %.0f %%", 100*share, 100*least)
 	}
 	if worlds < many {
 		return

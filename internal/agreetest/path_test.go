@@ -73,7 +73,8 @@ func anyPathAgrees(t *testing.T, dataplane string, paths int) {
 	if dataplane == inNftables {
 		checkTabled(t, tabled, paths < many)
 	}
-	for fate, rare := range map[string]bool{"established": false, "goes on": false, "cut": true, "lives again": true, "is denied before it is judged": true} {
+	few := paths < 8 // the default; of fewer, all may be of worlds that allow nothing
+	for fate, rare := range map[string]bool{"established": few, "goes on": few, "cut": true, "lives again": true, "is denied before it is judged": true} {
 		if met[fate] == 0 && (!rare || paths >= many) {
 			t.Errorf("no flow was seen of which it is true that it is: %s", fate)
 		}

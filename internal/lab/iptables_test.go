@@ -18,9 +18,9 @@ var onIPTables = flag.Bool("iptables", false, "all scenarios on iptables, and al
 
 // scenariosOnIPTables are a third of the lab's: what they are about is where policy is. Each must pass wherever that is, as it stands.
 var scenariosOnIPTables = []string{
-	"agent_killed", "bandwidth", "capture", "default_deny", "dhcp", "diff", "dscp", "endpoint_api", "endpoint_files", "floating", "floating_network", "flows", "host_endpoint",
-	"host_to_workload", "links", "live_migration", "local_subnet", "log", "mirror", "named_ports", "network_sets", "nonsense", "not_ready", "over_budget", "policy_sync",
-	"profiles", "realised", "reject", "service_loops", "store_compacted", "store_cut", "store_restart", "tier_pass", "workload_to_host",
+	"agent_killed", "auto_host_endpoint", "bandwidth", "capture", "default_deny", "dhcp", "diff", "dscp", "endpoint_api", "endpoint_files", "floating", "floating_network", "flows", "host_endpoint",
+	"host_to_workload", "links", "live_migration", "local_subnet", "log", "metadata", "mirror", "named_ports", "network_sets", "nonsense", "not_ready", "over_budget", "policy_sync",
+	"profiles", "qos", "realised", "reject", "service_loops", "store_compacted", "store_cut", "store_restart", "tier_pass", "workload_to_host",
 }
 
 // sampleOnIPTables are those of each run.
@@ -28,16 +28,13 @@ var sampleOnIPTables = map[string]string{"reject": "iptables-legacy", "host_endp
 
 // notOnIPTables are scenarios about policy that cannot be run there, and why.
 var notOnIPTables = map[string]string{
-	"auto_host_endpoint":     "reads chains of table inet twill",
 	"by_chains":              "is about the form of policy in nftables",
 	"compiled":               "is about policy as look-ups, which iptables does not have",
 	"diags":                  "reads what nft lists",
 	"doctor":                 "makes tables of others with nft",
 	"drift":                  "changes table inet twill; iptables.txt has its like",
 	"explain":                "is about maps of nftables",
-	"interfaces_of_the_host": "reads chains of table inet twill",
-	"metadata":               "reads table inet twill",
-	"qos":                    "reads limits in table inet twill",
+	"interfaces_of_the_host": "reads table inet twill, and what twill doctor finds in it",
 	"tunnels_explained":      "is about maps of nftables",
 	"verify":                 "flushes a chain of table inet twill",
 }
@@ -45,14 +42,18 @@ var notOnIPTables = map[string]string{
 const (
 	notCounted  = "the agent does not count packets of rules in iptables"
 	twoFamilies = "a rule of no family is two in iptables"
+	ofTable     = "reads table inet twill"
 )
 
 // stepsNotOnIPTables are steps that ask for what iptables does not have. All others of those scenarios are asked.
 var stepsNotOnIPTables = []struct{ scenario, step, reason string }{
+	{"auto_host_endpoint", `exec h1 nft list chain inet twill host-in`, ofTable},
 	{"flows", `stdout 'ingress\[0\] allow [1-9].*ingress\[1\] deny [1-9]'`, notCounted},
 	{"flows", `stdout 'ingress\[0\] would deny [1-9]'`, notCounted},
 	{"log", `stdout 'ingress\[0\] log [1-9].*ingress\[1\] allow [1-9].*ingress\[2\] deny [1-9]'`, notCounted},
 	{"over_budget", `stdout 'networkpolicy/default/dear on h1: error: over the budget of one policy, so it denies everything: 8193 kernel rules, at most 8192 are allowed'`, twoFamilies},
+	{"qos", "exec h1 nft list table inet twill\nstdout 'ct count over 2 counter packets [1-9]'", ofTable},
+	{"qos", "exec h1 nft list table inet twill\nstdout 'limit rate over 5000/second burst 200 packets'", ofTable},
 	{"reject", `stdout 'ingress\[1\] deny [1-9]'`, notCounted},
 }
 

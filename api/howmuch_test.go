@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -8,6 +9,13 @@ import (
 // TestHowMuchAPolicyMayHave: upstream's limits, each with the most that is taken, and one more, which is refused and named.
 func TestHowMuchAPolicyMayHave(t *testing.T) {
 	many := func(n int, one string) string { return strings.TrimSuffix(strings.Repeat(one+",", n), ",") }
+	each := func(n int, form string) string { // n that differ
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprintf(form, i)
+		}
+		return strings.Join(all, ",")
+	}
 	long := func(n int) string { // a selector of n bytes
 		return strings.Repeat("has(a)||", n/8-4) + "has(" + strings.Repeat("a", n-(n/8-4)*8-len("has()")) + ")"
 	}
@@ -24,7 +32,7 @@ func TestHowMuchAPolicyMayHave(t *testing.T) {
 		{"nets that are not meant", 256, func(n int) string { return in("source: {notNets: [" + many(n, "10.0.0.0/8") + "]}") }, "spec.ingress[0].source.notNets"},
 		{"ports", 50, func(n int) string { return in("destination: {ports: [" + many(n, "80") + "]}") }, "spec.ingress[0].destination.ports"},
 		{"ports that are not meant", 50, func(n int) string { return in("destination: {notPorts: [" + many(n, "80") + "]}") }, "spec.ingress[0].destination.notPorts"},
-		{"methods", 20, func(n int) string { return in("http: {methods: [" + many(n, "GET") + "]}") }, "spec.ingress[0].http"},
+		{"methods", 20, func(n int) string { return in("http: {methods: [" + each(n, "M%d") + "]}") }, "spec.ingress[0].http"},
 		{"paths", 20, func(n int) string { return in("http: {paths: [" + many(n, "{prefix: /a}") + "]}") }, "spec.ingress[0].http"},
 		{"bytes of the selector", 1024, func(n int) string { return "selector: " + long(n) }, "spec.selector"},
 		{"bytes of a rule's selector", 1024, func(n int) string { return in("source: {selector: " + long(n) + "}") }, "spec.ingress[0].source.selector"},

@@ -35,6 +35,7 @@ type Config struct {
 	Insecure   bool    // the server's certificate is not verified
 	Group      string  // of the custom resources: projectcalico.org/v3 or crd.projectcalico.org/v1; empty: which the cluster has
 	QPS        float32 // requests in a second, on average; zero means 100
+	PodLinks   string  // what names of pods' interfaces begin with, where another plugin than Calico's or ours attaches them; empty: cali
 	// Views: nothing but what Kubernetes has itself, such as pods and NetworkPolicies, so that the cluster needs no definitions of
 	// resources. It is for who keeps another datastore up with it: a pod is there once it has a node, with an address or without.
 	Views bool

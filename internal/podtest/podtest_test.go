@@ -183,9 +183,15 @@ func (p pod) block() string {
 // run makes a pod on this node, with what a plugin would make.
 func (n *node) run(ns, name, labels, addr string) pod {
 	n.t.Helper()
+	return n.runBy(translate.InterfaceName(ns, name), ns, name, labels, addr)
+}
+
+// runBy is run with a name for the host's end of the pod's link.
+func (n *node) runBy(link, ns, name, labels, addr string) pod {
+	n.t.Helper()
 	p := pod{NS: netnstest.New(n.t), addr: netip.MustParseAddr(addr)}
 	n.create(ns, name, labels)
-	n.VethTo(p.NS, translate.InterfaceName(ns, name), "eth0")
+	n.VethTo(p.NS, link, "eth0")
 	p.Addr("eth0", addr+"/32")
 	p.Route("169.254.1.1 dev eth0 scope link")
 	p.Route("default via 169.254.1.1 dev eth0")

@@ -40,7 +40,8 @@ const (
 	defaultAccount  = "default"
 	maxLabelValue   = 63
 	interfacePrefix = "cali"
-	interfaceDigits = 11 // of a hash: with the prefix, the 15 characters that the kernel allows
+	interfaceDigits = 11 // of a hash
+	maxInterface    = 15 // characters that the kernel allows (IFNAMSIZ of linux/if.h)
 )
 
 // NoEndpoint says why a pod gives no endpoint; empty if it gives one.
@@ -111,9 +112,13 @@ func endpointOf(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 }
 
 // InterfaceName is what Calico's CNI plugin calls the host's end of a pod's link.
-func InterfaceName(namespace, pod string) string {
+func InterfaceName(namespace, pod string) string { return LinkName(interfacePrefix, namespace, pod) }
+
+// LinkName is the same with another beginning, as plugins of clouds call it so that Calico's agent finds it: eni with that of
+// Amazon's VPC, azv with Azure's, gke with Google's.
+func LinkName(prefix, namespace, pod string) string {
 	sum := sha1.Sum([]byte(namespace + "." + pod))
-	return interfacePrefix + hex.EncodeToString(sum[:])[:interfaceDigits]
+	return prefix + hex.EncodeToString(sum[:])[:max(0, min(interfaceDigits, maxInterface-len(prefix)))]
 }
 
 // accountOf is the pod's service account; Kubernetes itself gives the one called default.

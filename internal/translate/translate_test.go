@@ -188,3 +188,17 @@ func TestPlaceGivesWhatIsLackingAndNothingElse(t *testing.T) {
 		seen[e] = true
 	}
 }
+
+// TestLinksAreNamedAsPluginsOfCloudsNameThem: upstream's agent and these plugins come to the same name, each by itself. The kernel takes no more than 15 characters.
+func TestLinksAreNamedAsPluginsOfCloudsNameThem(t *testing.T) {
+	for _, tt := range []struct{ prefix, namespace, pod, want string }{
+		{"cali", "default", "podA", "cali7f94ce7c295"},
+		{"eni", "namespace", "podname", "eni82111e10a96"},
+		{"longer", "namespace", "podname", "longer82111e10a"},
+		{"longerthanfifteen", "namespace", "podname", "longerthanfifteen"},
+	} {
+		if got := translate.LinkName(tt.prefix, tt.namespace, tt.pod); got != tt.want {
+			t.Errorf("%+v is named %s", tt, got)
+		}
+	}
+}

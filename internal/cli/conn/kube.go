@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 )
 
@@ -64,6 +66,15 @@ func checkType(where, t string) error {
 	return fmt.Errorf("%s is %q: want %s or %s", where, t, typeEtcd, typeKubernetes)
 }
 
+// podLinks is what names of pods' interfaces begin with, if another plugin than Calico's or ours attaches pods. It is the first that names of workloads'
+// interfaces begin with, as with upstream, which has it from the same variable; where cali is one of them, pods have that.
+func podLinks(prefixes []string) string {
+	if len(prefixes) == 0 || slices.Contains(prefixes, "cali") {
+		return ""
+	}
+	return prefixes[0]
+}
+
 // kubernetes is how to reach the API server: flags, the variables that calicoctl reads, and its file.
 func (k kubeFlags) kubernetes(file kubeSpec) (datastore.Config, error) {
 	env := os.Getenv
@@ -78,6 +89,8 @@ func (k kubeFlags) kubernetes(file kubeSpec) (datastore.Config, error) {
 		Insecure: file.Insecure,
 		Group:    cmp.Or(env("CALICO_API_GROUP"), file.Group),
 	}
+	local, _ := config.FromEnv(os.Environ())
+	cfg.PodLinks = podLinks(config.New("", local).Resolve().Settings.InterfacePrefixes)
 	// Without a file named here, KUBECONFIG may name several; the client merges them, as kubectl does.
 	if cfg.Kubeconfig = k.kubeconfig; cfg.Kubeconfig == "" && env("KUBECONFIG") == "" {
 		either(&cfg.Kubeconfig, &cfg.Inline, "", env("KUBECONFIG_INLINE"))

@@ -12,7 +12,7 @@ import (
 func TestUpstreamsVariablesAndFileSayWhereTheAPIServerIs(t *testing.T) {
 	variables := []string{
 		"KUBECONFIG", "KUBECONFIG_INLINE", "K8S_CURRENT_CONTEXT", "K8S_API_ENDPOINT", "K8S_KEY_FILE", "K8S_CERT_FILE", "K8S_CA_FILE", "K8S_API_TOKEN",
-		"K8S_INSECURE_SKIP_TLS_VERIFY", "K8S_CLIENT_QPS", "CALICO_API_GROUP", "DATASTORE_TYPE",
+		"K8S_INSECURE_SKIP_TLS_VERIFY", "K8S_CLIENT_QPS", "CALICO_API_GROUP", "DATASTORE_TYPE", "FELIX_INTERFACEPREFIX", "TWILL_INTERFACE_PREFIX",
 	}
 	for _, v := range variables {
 		t.Setenv(v, "")
@@ -64,6 +64,11 @@ func TestUpstreamsVariablesAndFileSayWhereTheAPIServerIs(t *testing.T) {
 	c.kube.kubeconfig, c.kube.context = "/flag", "flag"
 	env.Kubeconfig, env.Context = "/flag", "flag"
 	want("flags are the most specific", env)
+	for prefixes, links := range map[string]string{"eni": "eni", "eni,veth": "eni", "eni,cali": "", "cali,eni": "", "a name": "", "": ""} {
+		t.Setenv("FELIX_INTERFACEPREFIX", prefixes)
+		env.PodLinks = links
+		want("interfaces of workloads begin with "+prefixes, env)
+	}
 }
 
 func TestAPluginOfKubectlSpeaksToTheClusterUnlessSettingsSayOtherwise(t *testing.T) {

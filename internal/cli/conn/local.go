@@ -175,6 +175,7 @@ func (l *Local) Store(c *Connection) datastore.Config {
 func (l *Local) Direct(c *Connection) datastore.Config {
 	if l.Settings.DatastoreType == typeKubernetes {
 		cfg, _ := c.kube.kubernetes(kubeSpec{}) // Read has said what is wrong with it
+		cfg.PodLinks = podLinks(l.Settings.InterfacePrefixes)
 		return cfg
 	}
 	e, env := l.Settings.Etcd, ofEnvironment()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,7 +30,24 @@ func (n *nodeSet) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&n.MTU, "mtu", 0, "veth_mtu of the ConfigMap: of all links, in bytes; 0: found out")
 	f.StringVar(&n.network, "cni-network-config", "", "file with cni_network_config of the ConfigMap, a network in place of Twill's own, such as that of Calico's manifest")
 	f.StringSliceVar(&n.pools, "pool", nil, "prefix of the first pool, one of each family; default: none is made")
+	f.StringVar(&n.PodLinks, "pod-links", "", "policy alone, of pods that another CNI plugin attaches: what names of their interfaces begin with (eni: Amazon's VPC, azv: Azure's, gke: Google's); there is no CNI plugin of ours and no BGP then")
 }
+
+// policyAlone checks flags of a cluster whose pods another plugin attaches.
+func (n *nodeSet) policyAlone() error {
+	switch {
+	case !linkPrefix.MatchString(n.PodLinks):
+		return console.Usage("--pod-links %q: want what names of interfaces begin with, of at most ten letters and digits, such as eni", n.PodLinks)
+	case n.PodLinks == "cali":
+		return console.Usage("--pod-links cali: these are ours, and Calico's, and need no flag")
+	case n.Backend == "vxlan" || len(n.pools) > 0 || n.network != "":
+		return console.Usage("--pod-links: whose plugin attaches pods has their addresses and routes: leave out --pool, --cni-network-config and --backend")
+	}
+	n.Backend = "none"
+	return nil
+}
+
+var linkPrefix = regexp.MustCompile(`^[a-z][a-z0-9]{0,9}$`)
 
 // complete checks the flags.
 func (n *nodeSet) complete(g form.Group, namespace string) error {
@@ -39,6 +57,11 @@ func (n *nodeSet) complete(g form.Group, namespace string) error {
 	}
 	if n.MTU < 0 {
 		return console.Usage("--mtu %d: want a number of bytes", n.MTU)
+	}
+	if n.PodLinks != "" {
+		if err := n.policyAlone(); err != nil {
+			return err
+		}
 	}
 	n.Pools = nil
 	if len(n.pools) == 0 {
@@ -102,7 +125,8 @@ The image has twill and twill-cni in its path: "make image" packs one.
 Exit code: 0 printed, 1 standard output cannot be written, 2 usage.`,
 		Example: `  twill kube install --image registry.example/twill:1 --pool 10.244.0.0/16 | kubectl apply --server-side -f -
   twill kube install --image registry.example/twill:1 --pool 10.244.0.0/16,fd00:10:244::/56 > twill.yaml
-  twill kube install --image registry.example/twill:1 --group crd.projectcalico.org/v1 --backend none > twill.yaml`,
+  twill kube install --image registry.example/twill:1 --group crd.projectcalico.org/v1 --backend none > twill.yaml
+  twill kube install --image registry.example/twill:1 --pod-links eni | kubectl apply --server-side -f -`,
 		Args: console.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			g := form.Group(group)

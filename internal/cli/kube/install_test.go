@@ -134,6 +134,20 @@ func TestANetworkOfAFileIsInTheConfigMap(t *testing.T) {
 	c.Want(1, "", "kube", "install", "--image", "x", "--cni-network-config", path+".missing")
 }
 
+// TestWithAnotherPluginOursIsNotInstalled: nothing of the manifest would take its place.
+func TestWithAnotherPluginOursIsNotInstalled(t *testing.T) {
+	c := clitest.New(t, cli.Execute)
+	const installs = "name: install-cni"
+	if out := c.Want(0, "", "kube", "install", "--image", "x", "--pool", "10.0.0.0/16"); !strings.Contains(out, installs) || strings.Contains(out, "FELIX_INTERFACEPREFIX") {
+		t.Error("without the flag no plugin is installed, or interfaces have other names")
+	}
+	out := c.Want(0, "", "kube", "install", "--image", "x", "--pod-links", "eni")
+	clitest.Contains(t, out, "name: FELIX_INTERFACEPREFIX\n          value: eni\n", "calico_backend: none\n", "initContainers: []\n")
+	if strings.Contains(out, installs) {
+		t.Error("the plugin is installed")
+	}
+}
+
 func TestAManifestThatWouldNotDoIsRefused(t *testing.T) {
 	c := clitest.New(t, cli.Execute)
 	for _, args := range [][]string{
@@ -143,6 +157,10 @@ func TestAManifestThatWouldNotDoIsRefused(t *testing.T) {
 		{"--image", "x", "--mtu", "-1"},
 		{"--image", "x", "--pool", "10.0.0.0"},
 		{"--image", "x", "--pool", "10.0.0.0/16,10.1.0.0/16"},
+		{"--image", "x", "--pod-links", "a name"},
+		{"--image", "x", "--pod-links", "cali"},
+		{"--image", "x", "--pod-links", "eni", "--pool", "10.0.0.0/16"},
+		{"--image", "x", "--pod-links", "eni", "--backend", "vxlan"},
 	} {
 		c.Want(2, "", append([]string{"kube", "install"}, args...)...)
 	}

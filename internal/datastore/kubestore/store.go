@@ -135,7 +135,7 @@ func (s *Store) kindsOf(ctx context.Context) ([]form.Kind, error) {
 			return nil, err
 		}
 	}
-	return form.Kinds(group), nil
+	return form.KindsWith(group, s.cfg.PodLinks), nil
 }
 
 // groupOf is the group of the cluster's custom resources. Where both are served, an API server of Calico's may stand before the older

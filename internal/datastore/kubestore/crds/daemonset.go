@@ -15,6 +15,7 @@ type NodeSet struct {
 	MTU       int         // veth_mtu: of all links; 0: they find it out
 	Network   string      // cni_network_config; empty: Twill's own
 	Pools     [][2]string // variables that make the first pools, such as CALICO_IPV4POOL_CIDR, with their values
+	PodLinks  string      // what names of pods' interfaces begin with, where another plugin attaches them, and ours is not installed; empty: ours does
 }
 
 // NodeConfig is the name of the ConfigMap that the DaemonSet reads, by upstream's keys.
@@ -51,8 +52,16 @@ func NodeDaemonSet(s NodeSet) []map[string]any {
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": NodeConfig, "namespace": s.Namespace},
 			"data": map[string]any{"calico_backend": s.Backend, "veth_mtu": fmt.Sprint(s.MTU), "cni_network_config": s.Network},
 		},
-		s.daemonSet([]any{s.installer("install")}, []any{s.node()}),
+		s.daemonSet(s.first(), []any{s.node()}),
 	}
+}
+
+// first are the containers that run before a node.
+func (s NodeSet) first() []any {
+	if s.PodLinks != "" {
+		return []any{}
+	}
+	return []any{s.installer("install")}
 }
 
 // daemonSet runs containers on each node, with its network, and with the paths mounted that they name.
@@ -127,6 +136,9 @@ func (s NodeSet) node() map[string]any {
 	}
 	if s.Group != "" {
 		env = append(env, s.env([2]string{"CALICO_API_GROUP", string(s.Group)})...)
+	}
+	if s.PodLinks != "" {
+		env = append(env, s.env([2]string{"FELIX_INTERFACEPREFIX", s.PodLinks})...)
 	}
 	return map[string]any{
 		"name": NodeAccount, "image": s.Image, "imagePullPolicy": "IfNotPresent", "args": []any{"node"}, "env": append(env, s.env(s.Pools...)...),

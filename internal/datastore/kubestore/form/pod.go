@@ -12,9 +12,15 @@ import (
 )
 
 // pods are workload endpoints. What is written of one are the annotations by which upstream says at once which addresses a pod got and
-// gave back; the rest of an endpoint comes from the pod.
-func pods() Codec {
-	c := podsAs(translate.Pod)
+// gave back; the rest of an endpoint comes from the pod. Links is what names of pods' interfaces begin with; empty: as Calico's plugin names them.
+func pods(links string) Codec {
+	c := podsAs(func(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
+		w, err := translate.Pod(p)
+		if w != nil && links != "" {
+			w.Spec.InterfaceName = translate.LinkName(links, p.Namespace, p.Name)
+		}
+		return w, err
+	})
 	c.change = annotate
 	return podCodec{c}
 }

@@ -17,7 +17,10 @@ var older = []string{
 var viewed = []string{api.KindNode, api.KindProfile, api.KindWorkloadEndpoint, api.KindKubernetesEndpointSlice, api.KindKubernetesService, api.KindBlockAffinity, api.KindLiveMigration}
 
 // Kinds are all that a cluster holds, given the group of its custom resources.
-func Kinds(g Group) []Kind {
+func Kinds(g Group) []Kind { return KindsWith(g, "") }
+
+// KindsWith is Kinds where another plugin than Calico's or ours attaches pods, and the names of their interfaces begin otherwise (translate.LinkName).
+func KindsWith(g Group, links string) []Kind {
 	custompath := "/apis/" + string(g)
 	var out []Kind
 	for _, k := range api.Kinds() {
@@ -41,7 +44,7 @@ func Kinds(g Group) []Kind {
 	if g == V3 {
 		config = "ipamconfigurations"
 	}
-	out = append(out, kubernetes(pods())...)
+	out = append(out, kubernetes(pods(links))...)
 	return append(out,
 		Kind{Path: custompath, Plural: "ipamblocks", Prefix: api.BlockPrefix, Whole: true, Codec: blocks(g)},
 		Kind{Path: custompath, Plural: "ipamhandles", Prefix: api.HandlePrefix, Whole: true, Codec: handles(g)},

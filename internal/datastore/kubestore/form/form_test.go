@@ -3,6 +3,7 @@ package form_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -371,5 +372,44 @@ func TestARecordKeepsAnyKeyAndAnyBytes(t *testing.T) {
 	}
 	if _, name, _ := k.Name(kv.Key); !strings.Contains(string(req.Body), name) {
 		t.Errorf("the object of the key is %s, its name not in %s", name, req.Body)
+	}
+}
+
+// TestPodsOfAnotherPluginHaveItsLinks, and the addresses that it notes before kubelet does, until it gave them back.
+func TestPodsOfAnotherPluginHaveItsLinks(t *testing.T) {
+	pod := func(more string) string {
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"podname","namespace":"namespace"` + more + `,"spec":{"nodeName":"n","containers":[{"name":"c"}]}`
+	}
+	for _, tt := range []struct{ name, links, object, want string }{
+		{"ours", "", pod(`},"status":{"podIP":"10.0.0.1"}`) + "}", "cali82111e10a96 [10.0.0.1/32]"},
+		{"another's", "eni", pod(`},"status":{"podIP":"10.0.0.1"}`) + "}", "eni82111e10a96 [10.0.0.1/32]"},
+		{"noted", "eni", pod(`,"annotations":{"vpc.amazonaws.com/pod-ips":"10.0.0.2,fd00::2"}}`) + "}", "eni82111e10a96 [10.0.0.2/32 fd00::2/128]"},
+		{"noted, and kubelet knows better", "eni", pod(`,"annotations":{"vpc.amazonaws.com/pod-ips":"10.0.0.2"}},"status":{"podIP":"10.0.0.1"}`) + "}", "eni82111e10a96 [10.0.0.1/32]"},
+		{"given back", "eni", pod(`,"deletionTimestamp":"2026-01-01T00:00:00Z","annotations":{"vpc.amazonaws.com/pod-ips":""}},"status":{"podIP":"10.0.0.1"}`) + "}", ""},
+		{"empty, and it runs", "eni", pod(`,"annotations":{"vpc.amazonaws.com/pod-ips":""}},"status":{"podIP":"10.0.0.1"}`) + "}", "eni82111e10a96 [10.0.0.1/32]"},
+		{"noted where nobody asked", "", pod(`,"annotations":{"vpc.amazonaws.com/pod-ips":"10.0.0.2"}}`) + "}", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, k := range form.KindsWith(form.V3, tt.links) {
+				if k.Plural != "pods" {
+					continue
+				}
+				e, err := k.Object([]byte(tt.object))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				if len(e.Value) > 0 {
+					var w api.WorkloadEndpoint
+					if err := json.Unmarshal(e.Value, &w); err != nil {
+						t.Fatal(err)
+					}
+					got = fmt.Sprint(w.Spec.InterfaceName, " ", w.Spec.IPNetworks)
+				}
+				if got != tt.want {
+					t.Errorf("it is %q, want %q", got, tt.want)
+				}
+			}
+		})
 	}
 }

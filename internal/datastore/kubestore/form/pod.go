@@ -14,15 +14,37 @@ import (
 // pods are workload endpoints. What is written of one are the annotations by which upstream says at once which addresses a pod got and
 // gave back; the rest of an endpoint comes from the pod. Links is what names of pods' interfaces begin with; empty: as Calico's plugin names them.
 func pods(links string) Codec {
-	c := podsAs(func(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
-		w, err := translate.Pod(p)
-		if w != nil && links != "" {
-			w.Spec.InterfaceName = translate.LinkName(links, p.Namespace, p.Name)
+	endpoint := translate.Pod
+	if links != "" {
+		endpoint = func(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
+			w, err := translate.Pod(noted(p))
+			if w != nil {
+				w.Spec.InterfaceName = translate.LinkName(links, p.Namespace, p.Name)
+			}
+			return w, err
 		}
-		return w, err
-	})
+	}
+	c := podsAs(endpoint)
 	c.change = annotate
 	return podCodec{c}
+}
+
+// annotationAmazon is where Amazon's plugin notes a pod's addresses, with commas between, before kubelet has written any, and that it gave them back
+// (ANNOTATE_POD_IP of amazon-vpc-cni-k8s).
+const annotationAmazon = "vpc.amazonaws.com/pod-ips"
+
+// noted is a pod with those where Calico's plugin notes addresses.
+func noted(p *corev1.Pod) *corev1.Pod {
+	ips, is := p.Annotations[annotationAmazon]
+	if _, has := p.Annotations[translate.AnnotationIP]; !is || has {
+		return p
+	}
+	p = p.DeepCopy()
+	p.Annotations[translate.AnnotationIP], p.Annotations[translate.AnnotationIPs] = ips, ips
+	if ips != "" {
+		delete(p.Annotations, translate.AnnotationIP)
+	}
+	return p
 }
 
 // podViews are pods as [Views] shows them. Nobody writes to them: their endpoints are kept elsewhere.

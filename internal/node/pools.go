@@ -16,7 +16,7 @@ import (
 	"github.com/twillnet/twill/internal/resources"
 )
 
-// Pools says which pools there are to be beside those that the environment names. The zero value: none.
+// Pools says which pools are made in addition to those that the environment names. The zero value: none.
 type Pools struct {
 	// Unasked: also where the environment names none, as upstream's node does: of IPv4 and, if the host has it, of IPv6.
 	Unasked bool

@@ -44,8 +44,8 @@ func clusterTypes() (out []string) {
 	return out
 }
 
-// Startup makes what upstream's node makes when it starts, beside what [Fill] makes: pools that nobody named, and resources of the settings that
-// it has otherwise than its agent. What is there stays as it is, but that a FelixConfiguration is given fields which it has not.
+// Startup makes what upstream's node makes when it starts: what [Fill] makes, pools that nobody named, and resources with the settings in which upstream's
+// node differs from its agent's defaults. What is there stays as it is, but that a FelixConfiguration is given fields which it has not.
 type Startup struct {
 	Node    string
 	Pools   Pools // but for Subnets and Unasked, which follow

@@ -175,7 +175,7 @@ func (e *election) ask(w http.ResponseWriter, r *http.Request) {
 type lease struct {
 	store   datastore.Store
 	key     string
-	refused func(error) // is told that the user may not read or write it
+	refused func(error) // is called with the error if the user has no right to read or write the key
 }
 
 // stored is the value of the key.

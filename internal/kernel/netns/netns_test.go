@@ -2,6 +2,7 @@ package netns_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -83,8 +84,8 @@ func TestDoStaysOnAThreadThatIsInsideAlready(t *testing.T) {
 
 func TestNamedNamespaceIsSeenByIPAndDeleted(t *testing.T) {
 	host := netnstest.New(t)
-	const name = "twill-netns-test"
-	_ = netns.Delete(name) // of an earlier run that was killed
+	name := fmt.Sprintf("twill-netns-test-%d", os.Getpid()) // the same test may run twice on a machine
+	_ = netns.Delete(name)                                  // of an earlier run that was killed
 	h, err := netns.Create(name)
 	if err != nil {
 		t.Fatal(err)

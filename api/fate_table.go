@@ -72,8 +72,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 		xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false cgroupV2Path`),
 	fate(Warned, "the lock of iptables is waited for in the kernel, up to 10 s and without intervals; XTABLES_LOCKFILE in the agent's environment is another place of it",
 		"iptablesLockFilePath=/run/xtables.lock iptablesLockProbeInterval=50ms iptablesLockTimeout=0s"),
-	fate(Warned, noIptables, `iptablesPostWriteCheckInterval=1s iptablesRefreshInterval=180s|90s iptablesMarkMask=4294901760|4278190080
-		maxIpsetSize=1048576`),
+	fate(Warned, noIptables, `iptablesPostWriteCheckInterval=1s iptablesRefreshInterval=180s|90s maxIpsetSize=1048576`),
 	fate(Warned, "of what is said here, ChecksumOffloadBroken alone has an effect", "featureDetectOverride=ChecksumOffloadBroken=true|ChecksumOffloadBroken=false"),
 	fate(Warned, "what policy allows has passed Twill's table alone; the tables of others see the packet all the same",
 		"nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept"),

@@ -82,6 +82,7 @@ type FelixConfigurationSpec struct {
 	InterfaceRefreshInterval *string `json:"interfaceRefreshInterval,omitempty"`
 	IPSetsRefreshInterval    *string `json:"ipsetsRefreshInterval,omitempty"`
 	NftablesMarkMask         *uint32 `json:"nftablesMarkMask,omitempty"`
+	IptablesMarkMask         *uint32 `json:"iptablesMarkMask,omitempty"`
 	DeviceRouteProtocol      *int    `json:"deviceRouteProtocol,omitempty"`
 	RemoveExternalRoutes     *bool   `json:"removeExternalRoutes,omitempty"`
 	RouteSyncDisabled        *bool   `json:"routeSyncDisabled,omitempty"` // true: the agent makes no routes

@@ -68,7 +68,6 @@ type LaterSettings struct {
 	IptablesLockFilePath               Later `json:"iptablesLockFilePath,omitempty"`
 	IptablesLockProbeInterval          Later `json:"iptablesLockProbeInterval,omitempty"`
 	IptablesLockTimeout                Later `json:"iptablesLockTimeout,omitempty"`
-	IptablesMarkMask                   Later `json:"iptablesMarkMask,omitempty"`
 	IptablesPostWriteCheckInterval     Later `json:"iptablesPostWriteCheckInterval,omitempty"`
 	IptablesRefreshInterval            Later `json:"iptablesRefreshInterval,omitempty"`
 	IstioAmbientMode                   Later `json:"istioAmbientMode,omitempty"`

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"path/filepath"
 	"regexp"
@@ -180,8 +181,13 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 			v.fail(n.path, fmt.Sprintf("is %d: want a whole number from -1", *n.n))
 		}
 	}
-	if m := s.NftablesMarkMask; m != nil && *m&PacketMarks != PacketMarks {
-		v.fail("spec.nftablesMarkMask", fmt.Sprintf("is %#08x: want one that has the bits %#08x, which Twill uses in marks of packets", *m, PacketMarks))
+	for path, m := range map[string]*uint32{"spec.nftablesMarkMask": s.NftablesMarkMask, "spec.iptablesMarkMask": s.IptablesMarkMask} {
+		if m == nil {
+			continue
+		}
+		if err := CheckMarkMask(*m); err != nil {
+			v.fail(path, err.Error())
+		}
 	}
 }
 
@@ -370,8 +376,19 @@ func ExcludedPattern(word string) (string, bool) {
 	return strings.CutSuffix(pattern, "/")
 }
 
-// PacketMarks are the bits of packets' marks that the agent uses.
-const PacketMarks uint32 = 0x018f0000
+// MarkMask are the bits of packets' marks that the agent uses if no setting says otherwise, and LeastMarks is how many bits it needs.
+const (
+	MarkMask   uint32 = 0xffff0000
+	LeastMarks        = 7
+)
+
+// CheckMarkMask returns an error if a mask has too few bits.
+func CheckMarkMask(m uint32) error {
+	if n := bits.OnesCount32(m); n < LeastMarks {
+		return fmt.Errorf("is %#08x, which has %d bits: want a mask with %d or more, such as %#08x", m, n, LeastMarks, MarkMask)
+	}
+	return nil
+}
 
 func (v *validator) failsafes(path string, ports *[]ProtoPort) {
 	if ports == nil {

@@ -13,11 +13,12 @@
 package dataplanepb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -2653,6 +2654,7 @@ type HostSettings struct {
 	Services       *ServicePrefixes          `protobuf:"bytes,24,opt,name=services,proto3" json:"services,omitempty"`
 	ServiceLoops   HostSettings_ServiceLoops `protobuf:"varint,25,opt,name=service_loops,json=serviceLoops,proto3,enum=twill.dataplane.v1.HostSettings_ServiceLoops" json:"service_loops,omitempty"` // what packets get that the host forwards to a prefix of services
 	LocalSubnet    *LocalSubnet              `protobuf:"bytes,26,opt,name=local_subnet,json=localSubnet,proto3" json:"local_subnet,omitempty"`
+	MarkMask       uint32                    `protobuf:"varint,27,opt,name=mark_mask,json=markMask,proto3" json:"mark_mask,omitempty"` // the bits of packets' marks that are Twill's on this host, for a driver that has marks; 0: 0xffff0000
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2867,6 +2869,13 @@ func (x *HostSettings) GetLocalSubnet() *LocalSubnet {
 		return x.LocalSubnet
 	}
 	return nil
+}
+
+func (x *HostSettings) GetMarkMask() uint32 {
+	if x != nil {
+		return x.MarkMask
+	}
+	return 0
 }
 
 // LocalSubnet says for which of its workloads' addresses the host answers ARP and neighbour solicitations on its own networks; absent: for none.
@@ -3980,7 +3989,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\tR\x03key\"\x94\v\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"\xb1\v\n" +
 	"\fHostSettings\x12Q\n" +
 	"\x10endpoint_to_host\x18\x01 \x01(\x0e2'.twill.dataplane.v1.HostSettings.ToHostR\x0eendpointToHost\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x03(\tR\bprefixes\x12\x18\n" +
@@ -4012,7 +4021,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\biptables\x18\x17 \x01(\v2$.twill.dataplane.v1.IPTablesSettingsR\biptables\x12?\n" +
 	"\bservices\x18\x18 \x01(\v2#.twill.dataplane.v1.ServicePrefixesR\bservices\x12R\n" +
 	"\rservice_loops\x18\x19 \x01(\x0e2-.twill.dataplane.v1.HostSettings.ServiceLoopsR\fserviceLoops\x12B\n" +
-	"\flocal_subnet\x18\x1a \x01(\v2\x1f.twill.dataplane.v1.LocalSubnetR\vlocalSubnet\"*\n" +
+	"\flocal_subnet\x18\x1a \x01(\v2\x1f.twill.dataplane.v1.LocalSubnetR\vlocalSubnet\x12\x1b\n" +
+	"\tmark_mask\x18\x1b \x01(\rR\bmarkMask\"*\n" +
 	"\x06ToHost\x12\b\n" +
 	"\x04DROP\x10\x00\x12\n" +
 	"\n" +
@@ -4126,59 +4136,62 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
-var file_dataplane_proto_goTypes = []any{
-	(Action)(0),                    // 0: twill.dataplane.v1.Action
-	(TunnelKind)(0),                // 1: twill.dataplane.v1.TunnelKind
-	(IPSet_Kind)(0),                // 2: twill.dataplane.v1.IPSet.Kind
-	(Route_Kind)(0),                // 3: twill.dataplane.v1.Route.Kind
-	(Route_Move)(0),                // 4: twill.dataplane.v1.Route.Move
-	(HostSettings_ToHost)(0),       // 5: twill.dataplane.v1.HostSettings.ToHost
-	(HostSettings_ServiceLoops)(0), // 6: twill.dataplane.v1.HostSettings.ServiceLoops
-	(*ToDriver)(nil),               // 7: twill.dataplane.v1.ToDriver
-	(*FromDriver)(nil),             // 8: twill.dataplane.v1.FromDriver
-	(*Hello)(nil),                  // 9: twill.dataplane.v1.Hello
-	(*Welcome)(nil),                // 10: twill.dataplane.v1.Welcome
-	(*Commit)(nil),                 // 11: twill.dataplane.v1.Commit
-	(*Committed)(nil),              // 12: twill.dataplane.v1.Committed
-	(*Outcome)(nil),                // 13: twill.dataplane.v1.Outcome
-	(*Key)(nil),                    // 14: twill.dataplane.v1.Key
-	(*IPSet)(nil),                  // 15: twill.dataplane.v1.IPSet
-	(*Member)(nil),                 // 16: twill.dataplane.v1.Member
-	(*MembersChange)(nil),          // 17: twill.dataplane.v1.MembersChange
-	(*PolicyID)(nil),               // 18: twill.dataplane.v1.PolicyID
-	(*Policy)(nil),                 // 19: twill.dataplane.v1.Policy
-	(*Rule)(nil),                   // 20: twill.dataplane.v1.Rule
-	(*ICMP)(nil),                   // 21: twill.dataplane.v1.ICMP
-	(*Peer)(nil),                   // 22: twill.dataplane.v1.Peer
-	(*PortRange)(nil),              // 23: twill.dataplane.v1.PortRange
-	(*EndpointID)(nil),             // 24: twill.dataplane.v1.EndpointID
-	(*Endpoint)(nil),               // 25: twill.dataplane.v1.Endpoint
-	(*NAT)(nil),                    // 26: twill.dataplane.v1.NAT
-	(*QoS)(nil),                    // 27: twill.dataplane.v1.QoS
-	(*Limits)(nil),                 // 28: twill.dataplane.v1.Limits
-	(*Bandwidth)(nil),              // 29: twill.dataplane.v1.Bandwidth
-	(*Stages)(nil),                 // 30: twill.dataplane.v1.Stages
-	(*Tier)(nil),                   // 31: twill.dataplane.v1.Tier
-	(*Route)(nil),                  // 32: twill.dataplane.v1.Route
-	(*PeerID)(nil),                 // 33: twill.dataplane.v1.PeerID
-	(*TunnelPeer)(nil),             // 34: twill.dataplane.v1.TunnelPeer
-	(*HostSettings)(nil),           // 35: twill.dataplane.v1.HostSettings
-	(*LocalSubnet)(nil),            // 36: twill.dataplane.v1.LocalSubnet
-	(*ServicePrefixes)(nil),        // 37: twill.dataplane.v1.ServicePrefixes
-	(*IPTablesSettings)(nil),       // 38: twill.dataplane.v1.IPTablesSettings
-	(*KernelSettings)(nil),         // 39: twill.dataplane.v1.KernelSettings
-	(*Failsafe)(nil),               // 40: twill.dataplane.v1.Failsafe
-	(*LogSettings)(nil),            // 41: twill.dataplane.v1.LogSettings
-	(*NATOutgoing)(nil),            // 42: twill.dataplane.v1.NATOutgoing
-	(*Tunnel)(nil),                 // 43: twill.dataplane.v1.Tunnel
-	(*VXLANSettings)(nil),          // 44: twill.dataplane.v1.VXLANSettings
-	(*WireGuardSettings)(nil),      // 45: twill.dataplane.v1.WireGuardSettings
-	(*TableRange)(nil),             // 46: twill.dataplane.v1.TableRange
-	(*MTUSettings)(nil),            // 47: twill.dataplane.v1.MTUSettings
-	(*RouteSettings)(nil),          // 48: twill.dataplane.v1.RouteSettings
-}
+var (
+	file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+	file_dataplane_proto_msgTypes  = make([]protoimpl.MessageInfo, 42)
+	file_dataplane_proto_goTypes   = []any{
+		Action(0),                    // 0: twill.dataplane.v1.Action
+		TunnelKind(0),                // 1: twill.dataplane.v1.TunnelKind
+		IPSet_Kind(0),                // 2: twill.dataplane.v1.IPSet.Kind
+		Route_Kind(0),                // 3: twill.dataplane.v1.Route.Kind
+		Route_Move(0),                // 4: twill.dataplane.v1.Route.Move
+		HostSettings_ToHost(0),       // 5: twill.dataplane.v1.HostSettings.ToHost
+		HostSettings_ServiceLoops(0), // 6: twill.dataplane.v1.HostSettings.ServiceLoops
+		(*ToDriver)(nil),             // 7: twill.dataplane.v1.ToDriver
+		(*FromDriver)(nil),           // 8: twill.dataplane.v1.FromDriver
+		(*Hello)(nil),                // 9: twill.dataplane.v1.Hello
+		(*Welcome)(nil),              // 10: twill.dataplane.v1.Welcome
+		(*Commit)(nil),               // 11: twill.dataplane.v1.Commit
+		(*Committed)(nil),            // 12: twill.dataplane.v1.Committed
+		(*Outcome)(nil),              // 13: twill.dataplane.v1.Outcome
+		(*Key)(nil),                  // 14: twill.dataplane.v1.Key
+		(*IPSet)(nil),                // 15: twill.dataplane.v1.IPSet
+		(*Member)(nil),               // 16: twill.dataplane.v1.Member
+		(*MembersChange)(nil),        // 17: twill.dataplane.v1.MembersChange
+		(*PolicyID)(nil),             // 18: twill.dataplane.v1.PolicyID
+		(*Policy)(nil),               // 19: twill.dataplane.v1.Policy
+		(*Rule)(nil),                 // 20: twill.dataplane.v1.Rule
+		(*ICMP)(nil),                 // 21: twill.dataplane.v1.ICMP
+		(*Peer)(nil),                 // 22: twill.dataplane.v1.Peer
+		(*PortRange)(nil),            // 23: twill.dataplane.v1.PortRange
+		(*EndpointID)(nil),           // 24: twill.dataplane.v1.EndpointID
+		(*Endpoint)(nil),             // 25: twill.dataplane.v1.Endpoint
+		(*NAT)(nil),                  // 26: twill.dataplane.v1.NAT
+		(*QoS)(nil),                  // 27: twill.dataplane.v1.QoS
+		(*Limits)(nil),               // 28: twill.dataplane.v1.Limits
+		(*Bandwidth)(nil),            // 29: twill.dataplane.v1.Bandwidth
+		(*Stages)(nil),               // 30: twill.dataplane.v1.Stages
+		(*Tier)(nil),                 // 31: twill.dataplane.v1.Tier
+		(*Route)(nil),                // 32: twill.dataplane.v1.Route
+		(*PeerID)(nil),               // 33: twill.dataplane.v1.PeerID
+		(*TunnelPeer)(nil),           // 34: twill.dataplane.v1.TunnelPeer
+		(*HostSettings)(nil),         // 35: twill.dataplane.v1.HostSettings
+		(*LocalSubnet)(nil),          // 36: twill.dataplane.v1.LocalSubnet
+		(*ServicePrefixes)(nil),      // 37: twill.dataplane.v1.ServicePrefixes
+		(*IPTablesSettings)(nil),     // 38: twill.dataplane.v1.IPTablesSettings
+		(*KernelSettings)(nil),       // 39: twill.dataplane.v1.KernelSettings
+		(*Failsafe)(nil),             // 40: twill.dataplane.v1.Failsafe
+		(*LogSettings)(nil),          // 41: twill.dataplane.v1.LogSettings
+		(*NATOutgoing)(nil),          // 42: twill.dataplane.v1.NATOutgoing
+		(*Tunnel)(nil),               // 43: twill.dataplane.v1.Tunnel
+		(*VXLANSettings)(nil),        // 44: twill.dataplane.v1.VXLANSettings
+		(*WireGuardSettings)(nil),    // 45: twill.dataplane.v1.WireGuardSettings
+		(*TableRange)(nil),           // 46: twill.dataplane.v1.TableRange
+		(*MTUSettings)(nil),          // 47: twill.dataplane.v1.MTUSettings
+		(*RouteSettings)(nil),        // 48: twill.dataplane.v1.RouteSettings
+	}
+)
+
 var file_dataplane_proto_depIdxs = []int32{
 	9,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
 	15, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet

@@ -204,10 +204,9 @@ func TestAContradictionAmongFatesIsFound(t *testing.T) {
 	}
 }
 
-// TestMarksOfPacketsAreWithinTheMask holds what api says of a mask to the bits that are given out.
-func TestMarksOfPacketsAreWithinTheMask(t *testing.T) {
-	used := kernel.MarkAllowed | kernel.MarkPassed | kernel.MarkScratch0 | kernel.MarkScratch1 | kernel.MarkUntracked | kernel.MarkHostPassed
-	if used != api.PacketMarks {
-		t.Errorf("the bits in use are %#08x, and api has %#08x", used, api.PacketMarks)
+// TestMasksAreOneInAPIAndKernel holds what api says of a mask to the bits that are given out.
+func TestMasksAreOneInAPIAndKernel(t *testing.T) {
+	if api.LeastMarks != kernel.MarksNeeded || api.MarkMask != kernel.MarkMask {
+		t.Errorf("api has %d bits of %#08x, and the kernel's part %d of %#08x", api.LeastMarks, api.MarkMask, kernel.MarksNeeded, kernel.MarkMask)
 	}
 }

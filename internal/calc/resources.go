@@ -181,6 +181,7 @@ func (g *Graph) host() intent.HostSettings {
 		IPTables: intent.IPTablesSettings{
 			Append: s.IPTables.InsertMode == "Append", FilterReturn: s.IPTables.FilterAllow == "Return", MangleReturn: s.IPTables.MangleAllow == "Return", Reject: s.IPTables.FilterDeny == "Reject",
 		},
+		MarkMask:  markMask(s),
 		Checksums: map[string]intent.Checksums{"true": intent.ChecksumsByKernel, "false": intent.ChecksumsByDevice}[s.ChecksumsBroken],
 		WireGuard: intent.WireGuardSettings{
 			On: s.WireGuard.Enabled, Link: s.WireGuard.Link, Port: [2]uint16{uint16(s.WireGuard.Port[0]), uint16(s.WireGuard.Port[1])}, Priority: s.WireGuard.Priority,
@@ -194,6 +195,14 @@ func (g *Graph) host() intent.HostSettings {
 			},
 		},
 	}
+}
+
+// markMask is the mask of where settings want policy.
+func markMask(s config.Settings) uint32 {
+	if s.Nftables == "Disabled" {
+		return s.MarkMask.Iptables
+	}
+	return s.MarkMask.Nftables
 }
 
 // routeProtocol is that of routes to workloads; zero: the agent's own.

@@ -46,6 +46,7 @@ type Settings struct {
 	Nftables            string // Enabled, Auto; Disabled: policy is in iptables
 	IptablesBackend     string // Auto, NFT or Legacy
 	IPTables            IPTables
+	MarkMask            MarkMask
 	InternalDataplane   bool   // false: DataplaneDriver has policy, and all else
 	DataplaneDriver     string // unix:///PATH of a driver's socket, or the absolute path of a program; any other text names none
 	NAT                 NAT
@@ -108,6 +109,9 @@ func (s *Settings) Target() netip.AddrPort {
 	}
 	return netip.AddrPortFrom(a, uint16(s.Metadata.Port))
 }
+
+// MarkMask are the bits of packets' marks that are ours, where policy is in nftables, and where it is in iptables.
+type MarkMask struct{ Nftables, Iptables uint32 }
 
 // IPTables says how policy in the tables of iptables goes together with rules of other programs there.
 type IPTables struct {

@@ -166,6 +166,9 @@ var params = []Param{
 		func(s *Settings) *string { return &s.IPTables.MangleAllow }, "Accept", "Return"),
 	oneOf("iptablesFilterDenyAction", "Drop", "what policy in iptables denies in table filter, Drop: is dropped; Reject: is answered with an ICMP error, port unreachable. In other tables it is always dropped",
 		func(s *Settings) *string { return &s.IPTables.FilterDeny }, "Drop", "Reject"),
+	markMask("nftablesMarkMask", "bits of packets' marks that are Twill's where policy is in nftables, and that no other program on this host may use: 7 or more",
+		func(s *Settings) *uint32 { return &s.MarkMask.Nftables }),
+	markMask("iptablesMarkMask", "the same where policy is in iptables", func(s *Settings) *uint32 { return &s.MarkMask.Iptables }),
 	yesNo("useInternalDataplaneDriver", "true", "false: what this host should be is programmed by dataplaneDriver, and by the agent not at all, as docs/dataplanes.md says",
 		func(s *Settings) *bool { return &s.InternalDataplane }),
 	dataplaneDriver(),
@@ -278,6 +281,20 @@ func usageURL() Param {
 		return set(s, text)
 	}
 	return p.local("only who runs a host says what it sends to others")
+}
+
+func markMask(name, help string, field func(*Settings) *uint32) Param {
+	return Param{Name: name, Type: "mask of 32 bits", Default: fmt.Sprintf("%#08x", api.MarkMask), Help: help, set: func(s *Settings, text string) error {
+		m, err := strconv.ParseUint(text, 0, 32)
+		if err != nil {
+			return fmt.Errorf("is %q: want a mask of 32 bits, such as %#08x", text, api.MarkMask)
+		}
+		if err := api.CheckMarkMask(uint32(m)); err != nil {
+			return err
+		}
+		*field(s) = uint32(m)
+		return nil
+	}}
 }
 
 // dataplaneDriver also takes upstream's default, which names no driver.

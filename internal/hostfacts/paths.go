@@ -16,9 +16,13 @@ import (
 // the Nodes and the links.
 func (h *Host) Measure(f *doctor.Facts, nodes ...string) []doctor.Path {
 	paths := h.ways(f, nodes)
+	mark, err := h.rtnl.EncryptedMark() // what is measured is the way of encrypted packets, and not that into the device which encrypts
+	if err != nil {
+		return paths
+	}
 	var wait sync.WaitGroup
 	for i := range paths {
-		wait.Go(func() { h.measure(&paths[i]) })
+		wait.Go(func() { h.measure(&paths[i], mark) })
 	}
 	wait.Wait()
 	slices.SortFunc(paths, func(a, b doctor.Path) int { return a.Addr.Compare(b.Addr) })
@@ -50,11 +54,11 @@ func (h *Host) ways(f *doctor.Facts, only []string) (out []doctor.Path) {
 }
 
 // measure finds the largest packet that comes back, and behind whom larger ones are lost.
-func (h *Host) measure(p *doctor.Path) {
+func (h *Host) measure(p *doctor.Path, mark uint32) {
 	// Twice: the first may wait for the neighbour to be found, and one may be lost.
 	echo := func(size int) bool {
 		for range 2 {
-			if h.ns.Do(func() error { return probe.Echo(p.Addr, size, echoWithin) }) == nil {
+			if h.ns.Do(func() error { return probe.Echo(p.Addr, size, mark, echoWithin) }) == nil {
 				return true
 			}
 		}
@@ -76,17 +80,17 @@ func (h *Host) measure(p *doctor.Path) {
 		}
 	}
 	p.Largest = low
-	h.behind(p)
+	h.behind(p, mark)
 }
 
 // mostHops is how far a packet is followed.
 const mostHops = 16
 
 // behind finds the last who answers to a packet that is too large, where one that is not is answered farther on.
-func (h *Host) behind(p *doctor.Path) {
+func (h *Host) behind(p *doctor.Path, mark uint32) {
 	trace := func(size, hops int) (hop probe.Hop, err error) {
 		for range 2 {
-			err = h.ns.Do(func() (err error) { hop, err = probe.Trace(p.Addr, size, hops, echoWithin); return err })
+			err = h.ns.Do(func() (err error) { hop, err = probe.Trace(p.Addr, size, hops, mark, echoWithin); return err })
 			if err == nil {
 				break
 			}

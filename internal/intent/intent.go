@@ -349,6 +349,7 @@ type HostSettings struct {
 	MTU         MTUSettings
 	Routes      RouteSettings
 	IPTables    IPTablesSettings
+	MarkMask    uint32 // the bits of packets' marks that are ours; zero: the driver's default
 	Services    ServicePrefixes
 	LocalSubnet LocalSubnet
 	// ServiceLoops is the action for what the host forwards to Services.
@@ -478,7 +479,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link && h.Services.Equal(o.Services) && h.LocalSubnet.Equal(o.LocalSubnet) && h.ServiceLoops == o.ServiceLoops
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard.Equal(o.WireGuard) && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.IPTables == o.IPTables && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard.Equal(o.WireGuard) && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.IPTables == o.IPTables && h.MarkMask == o.MarkMask && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

@@ -16,7 +16,8 @@ const (
 // SetCodes is the set of the table that counts packets by the code that decided about them, where policy is look-ups.
 const SetCodes = "code-count"
 
-// Bits of the packet mark. All are within MarkMask; bits outside belong to others and are kept as they are.
+// Bits of the packet mark, as they are where no setting says otherwise: [Marks] has those of another mask. All are within MarkMask; bits outside
+// belong to others and are kept as they are.
 const (
 	MarkMask uint32 = 0xffff0000
 
@@ -30,9 +31,9 @@ const (
 	// MarkKept is these four together: the priority of a packet that the host sends, while its policy is looked up.
 	MarkKept uint32 = 0x000f0000
 	// MarkUntracked: an untracked policy allowed the packet, so it has no conntrack state to look at.
-	MarkUntracked uint32 = 0x00800000
+	MarkUntracked uint32 = 0x40000000
 	// MarkHostPassed: an early stage allowed the packet in; the inbound stages of host endpoints are not asked again.
-	MarkHostPassed uint32 = 0x01000000
+	MarkHostPassed uint32 = 0x80000000
 	// MarkEncrypted: a WireGuard device sends the packet to another host; the rule that leads packets into such devices leaves it alone.
 	MarkEncrypted uint32 = 0x00100000
 )

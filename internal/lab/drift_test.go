@@ -253,7 +253,7 @@ func TestEverySettingIsLive(t *testing.T) {
 		"prometheusMetricsEnabled": `true`, "prometheusMetricsHost": `"127.0.0.1"`, "prometheusMetricsPort": `9191`,
 		"prometheusMetricsCertFile": `""`, "prometheusMetricsKeyFile": `""`, "prometheusMetricsCAFile": `""`,
 		"debugHost": `"127.0.0.1"`, "debugPort": `9299`, "goGCThreshold": `60`, "goMemoryLimitMB": `512`, "goMaxProcs": `1`, "flowRevocationEnabled": `false`, "nftablesTableOwnerEnabled": `false`,
-		"flowLogsLocalReporter": `"Enabled"`, "policyRendering": `"Chains"`, "nftablesMode": `"Disabled"`, "iptablesBackend": `"NFT"`, "chainInsertMode": `"Append"`, "iptablesFilterAllowAction": `"Return"`, "iptablesMangleAllowAction": `"Return"`, "iptablesFilterDenyAction": `"Reject"`, "useInternalDataplaneDriver": `false`, "dataplaneDriver": `""`, "flowLogsPolicyEvaluationMode": `"None"`,
+		"flowLogsLocalReporter": `"Enabled"`, "policyRendering": `"Chains"`, "nftablesMode": `"Disabled"`, "iptablesBackend": `"NFT"`, "nftablesMarkMask": `4278190080`, "iptablesMarkMask": `16711680`, "chainInsertMode": `"Append"`, "iptablesFilterAllowAction": `"Return"`, "iptablesMangleAllowAction": `"Return"`, "iptablesFilterDenyAction": `"Reject"`, "useInternalDataplaneDriver": `false`, "dataplaneDriver": `""`, "flowLogsPolicyEvaluationMode": `"None"`,
 		"healthTimeoutOverrides": `[{"name":"calc","timeout":"60s"}]`, "prometheusGoMetricsEnabled": `false`, "prometheusProcessMetricsEnabled": `false`,
 		"failsafeInboundHostPorts": `[{"protocol":"TCP","port":22}]`, "failsafeOutboundHostPorts": `[]`,
 		"natOutgoingAddress": `"172.30.0.1"`, "natPortRange": `"40000:50000"`, "natOutgoingExclusions": `"IPPoolsAndHostIPs"`, "iptablesNATOutgoingInterfaceFilter": `"eth+"`,

@@ -31,7 +31,7 @@ var felixSettings = slices.Concat(
 		opt("localSubnetL2Reachability", pick("Disabled", "PodsAndLoadBalancers")),
 		opt("natOutgoingAddress", addr4), opt("natPortRange", pick("32768:65535")), opt("natOutgoingExclusions", pick("IPPoolsOnly", "IPPoolsAndHostIPs")),
 		opt("iptablesNATOutgoingInterfaceFilter", pick("eth0", "eth+")), opt("openstackRegion", pick("region-1")), opt("nftablesMode", pick("Enabled", "Disabled", "Auto")),
-		opt("nftablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(83, 185)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
+		opt("nftablesMarkMask iptablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(83, 185)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
 		opt("routeTableRanges", some(0, 2, obj(req("min", from(1, 9)), req("max", from(10, 250))))), // or the older routeTableRange, which is one of them
 		opt("programClusterRoutes", pick("Enabled", "Disabled", "EnabledNoEncapOnly", "EnabledIPIPOnly")), opt("healthTimeoutOverrides", some(0, 2, func(a *Author) any { return Object{"name": fmt.Sprintf("part-%d", a.fresh()), "timeout": "20s"} })),
 	},
@@ -48,7 +48,7 @@ var laterSettings = slices.Concat(
 	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+
 		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
 		"bpfMapSizePerCpuConntrack bpfMapSizeRoute "+
-		"iptablesMarkMask maxIpsetSize metadataPort", from(0, 9999)),
+		"maxIpsetSize metadataPort", from(0, 9999)),
 	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver "+
 		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer prometheusMetricsClientAuth", pick("", "a=true", "/var/x", "eth.*")),
 	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode windowsManageFirewallRules", enabled),

@@ -82,7 +82,7 @@ func Run(ctx context.Context, cfg Config) error {
 	k := newPlanSource(cfg, plans, secrets)
 	alive := make(chan []bfd.Status)
 	s := speaker.New(speaker.Config{
-		Rtnl: h, Secret: secrets.read, BFD: alive, Echo: echo, Restarting: cfg.Reflector && k.previous.Node != "", Log: cfg.Log.With("part", "speaker"),
+		Rtnl: h, Secret: secrets.read, BFD: alive, Echo: echo(h), Restarting: cfg.Reflector && k.previous.Node != "", Log: cfg.Log.With("part", "speaker"),
 	})
 	k.statuses = statuses{s, h}
 	socket := serve.New(socketName, handler(s), cfg.Log)
@@ -111,8 +111,15 @@ func Run(ctx context.Context, cfg Config) error {
 // echoSize is the size in bytes of the IP packet of an echo: small enough for any path.
 const echoSize = 64
 
-func echo(peer netip.Addr, within time.Duration) error {
-	return probe.Echo(peer, echoSize, within)
+// echo asks a peer by the way of encrypted packets, so that it answers also while keys are not agreed upon.
+func echo(h *rtnl.Handle) func(netip.Addr, time.Duration) error {
+	return func(peer netip.Addr, within time.Duration) error {
+		mark, err := h.EncryptedMark()
+		if err != nil {
+			return err
+		}
+		return probe.Echo(peer, echoSize, mark, within)
+	}
 }
 
 // planSource makes plans from the datastore, and stores the last on disk.

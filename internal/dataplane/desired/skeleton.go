@@ -77,7 +77,12 @@ func (s *State) own(name string, hook *Hook, gs []Guard) {
 
 // configure takes the settings. What of the skeleton follows from them changes in the next transaction.
 func (s *State) configure(h intent.HostSettings) {
-	if !s.configured || s.host.Log != h.Log || s.host.ReportAllowed != h.ReportAllowed { // see Logs and Reports
+	if s.host.MarkMask != h.MarkMask { // chains of both have bits of it
+		for id := range s.endpoints {
+			s.dirtyEndpoints[id] = struct{}{}
+		}
+	}
+	if !s.configured || s.host.Log != h.Log || s.host.ReportAllowed != h.ReportAllowed || s.host.MarkMask != h.MarkMask { // see Logs and Reports
 		for id := range s.policies {
 			s.dirtyPolicies[id] = struct{}{}
 		}

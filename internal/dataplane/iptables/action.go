@@ -26,9 +26,9 @@ const (
 var outcomes = []outcome{allow, pass, early, untracked, unseen, found, reset}
 
 // rules set the mark for what was decided.
-func (o outcome) rules() []string {
+func (o outcome) rules(m kernel.Marks) []string {
 	add := func(target string) string { return fmt.Sprintf("-A %s %s", o, target) }
-	set := func(bits uint32) string { return add(setMark(bits, bits)) }
+	set := func(bits uint32) string { return add(setMark(m, bits, bits)) }
 	switch o {
 	case pass:
 		return []string{set(kernel.MarkPassed)}
@@ -68,9 +68,9 @@ func (w *writer) target(r rules.Rule) (string, error) {
 	case rules.Jump:
 		return "-j " + ChainName(r.Target), nil
 	case rules.Begin:
-		return setMark(0, kernel.MarkAllowed|kernel.MarkPassed), nil
+		return setMark(w.Marks, 0, kernel.MarkAllowed|kernel.MarkPassed), nil
 	case rules.Next:
-		return setMark(0, kernel.MarkPassed), nil
+		return setMark(w.Marks, 0, kernel.MarkPassed), nil
 	case rules.Return:
 		return "-j RETURN", nil
 	case rules.AllowUntracked:
@@ -179,8 +179,11 @@ func (w *writer) log(r rules.Rule) (string, error) {
 	return fmt.Sprintf("-m limit --limit %d/%s --limit-burst %d %s", rate, unit, max(burst, 1), text), nil
 }
 
-func setMark(bits, mask uint32) string { return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", bits, mask) }
+// setMark sets some bits of the marks of packets, and clears the rest of a mask.
+func setMark(m kernel.Marks, bits, mask uint32) string {
+	return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", m.Of(bits), m.Of(mask))
+}
 
-func matchMark(bits, mask uint32) string {
-	return fmt.Sprintf("-m mark --mark %#x/%#x", bits, mask)
+func matchMark(m kernel.Marks, bits, mask uint32) string {
+	return fmt.Sprintf("-m mark --mark %#x/%#x", m.Of(bits), m.Of(mask))
 }

@@ -226,9 +226,9 @@ func (k tools) load(t *testing.T, b intent.Batch) {
 			t.Fatal(err)
 		}
 		k.restore(t, f, text.Restore)
-		dirty := setMark(0xf0000, 0xf0000) // what an earlier chain left must not matter
+		dirty := setMark(0, 0xf0000, 0xf0000) // what an earlier chain left must not matter
 		k.restore(t, f, fmt.Sprintf("*filter\n-F OUTPUT\n-A OUTPUT %s\n-A OUTPUT -j %s\n-A OUTPUT %s -j ACCEPT\n-A OUTPUT -j DROP\nCOMMIT\n",
-			dirty, ChainName(end.Name), matchMark(kernel.MarkAllowed, kernel.MarkAllowed)))
+			dirty, ChainName(end.Name), matchMark(0, kernel.MarkAllowed, kernel.MarkAllowed)))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
@@ -260,7 +261,7 @@ func (d *Driver) render() error {
 	d.node.Take(c)
 	d.name(c)
 	h, _ := d.state.Host()
-	s := Settings{d.state.Logs(), h.EndpointToHost, h.IPTables}
+	s := Settings{d.state.Logs(), h.EndpointToHost, h.IPTables, kernel.Marks(h.MarkMask)}
 	if s != d.made || d.want[0] == nil || len(c.Chains)+len(c.Gone)+len(c.Links) > 0 {
 		d.made, d.sees = s, map[string]bool{}
 		for i, f := range families {

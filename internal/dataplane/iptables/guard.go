@@ -48,7 +48,7 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 	if !ok {
 		return nil
 	}
-	c, err := conjoin(r.Terms, w.Family)
+	c, err := conjoin(r.Terms, w.Family, w.Marks)
 	if err != nil || c.never {
 		return err
 	}
@@ -76,7 +76,7 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 		return err
 	}
 	if calls && w.Table != NAT { // a packet that the chain passed has passed the stage
-		appender{w: w, chain: chain}.add(line{rest: []string{matchMark(kernel.MarkAllowed, kernel.MarkAllowed)}}, "-j RETURN")
+		appender{w: w, chain: chain}.add(line{rest: []string{matchMark(w.Marks, kernel.MarkAllowed, kernel.MarkAllowed)}}, "-j RETURN")
 	}
 	return nil
 }

@@ -55,6 +55,7 @@ type Renderer struct {
 	Family intent.Family      // IPv4 or IPv6
 	Log    intent.LogSettings // limits of rules with action Log; zero: none
 	Reject bool               // what is denied is rejected where that is possible: in table filter
+	Marks  kernel.Marks
 }
 
 // Text is chains as input of iptables-restore.
@@ -142,7 +143,7 @@ func (w *writer) text() Text {
 	for _, o := range outcomes {
 		if w.outcomes[o] {
 			fmt.Fprintf(&b, ":%s - [0:0]\n", o)
-			body = append(body, o.rules()...)
+			body = append(body, o.rules(w.Marks)...)
 		}
 	}
 	for _, name := range w.heads {
@@ -170,7 +171,7 @@ func (w *writer) rule(chain string, r rules.Rule) error {
 	if !ok {
 		return nil
 	}
-	c, err := conjoin(fr.Terms, w.Family)
+	c, err := conjoin(fr.Terms, w.Family, w.Marks)
 	if err != nil || c.never {
 		return err
 	}
@@ -198,7 +199,7 @@ func (w *writer) matched(a appender, c conjunction, target string, ends bool) er
 		}
 		return nil
 	}
-	holds := matchMark(kernel.MarkScratch0, kernel.MarkScratch0)
+	holds := matchMark(w.Marks, kernel.MarkScratch0, kernel.MarkScratch0)
 	if b := c.blocks[0]; len(c.blocks) == 1 && b.call != "" {
 		holds = a.find(b, b.none)
 	} else {
@@ -238,24 +239,24 @@ func (a appender) gather(blocks []block) {
 		if !begun {
 			bit, begun = all, true
 		}
-		a.add(line{}, setMark(0, bit))
+		a.add(line{}, setMark(a.w.Marks, 0, bit))
 		for _, l := range b.lines {
-			a.add(l, setMark(bit, bit))
+			a.add(l, setMark(a.w.Marks, bit, bit))
 		}
 		if bit == this {
-			a.add(line{rest: []string{matchMark(0, this)}}, setMark(0, all))
+			a.add(line{rest: []string{matchMark(a.w.Marks, 0, this)}}, setMark(a.w.Marks, 0, all))
 		}
 	}
 	if !begun {
-		a.add(line{}, setMark(all, all))
+		a.add(line{}, setMark(a.w.Marks, all, all))
 	}
 	for _, b := range blocks {
 		switch {
 		case b.call != "":
-			a.add(line{rest: []string{a.find(b, !b.none)}}, setMark(0, all))
+			a.add(line{rest: []string{a.find(b, !b.none)}}, setMark(a.w.Marks, 0, all))
 		case b.none:
 			for _, l := range b.lines {
-				a.add(l, setMark(0, all))
+				a.add(l, setMark(a.w.Marks, 0, all))
 			}
 		}
 	}
@@ -264,10 +265,10 @@ func (a appender) gather(blocks []block) {
 // find calls the chain of a block, and returns the match for its having found something or, with none, nothing.
 func (a appender) find(b block, none bool) string {
 	const this = kernel.MarkScratch1
-	a.add(line{}, setMark(0, this))
+	a.add(line{}, setMark(a.w.Marks, 0, this))
 	a.add(line{}, "-j "+b.call)
 	if none {
-		return matchMark(0, this)
+		return matchMark(a.w.Marks, 0, this)
 	}
-	return matchMark(this, this)
+	return matchMark(a.w.Marks, this, this)
 }

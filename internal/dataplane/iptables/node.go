@@ -52,6 +52,7 @@ type Settings struct {
 	Log    intent.LogSettings // limits what rules with action Log report; zero: unlimited
 	ToHost intent.ToHost
 	Tables intent.IPTablesSettings
+	Marks  kernel.Marks
 }
 
 // points are the hooks, and the chains of ours that they call. Their names are shorter than those of neutral chains.
@@ -118,7 +119,7 @@ func (n *Node) Render(f intent.Family, s Settings) ([]Text, error) {
 		slices.SortFunc(stages[table], func(a, b desired.Chain) int {
 			return cmp.Or(int(a.Hook.At)-int(b.Hook.At), a.Hook.Priority-b.Hook.Priority, strings.Compare(a.Name, b.Name))
 		})
-		w := newWriter(Renderer{Table: table, Family: f, Log: s.Log, Reject: s.Tables.Reject})
+		w := newWriter(Renderer{Table: table, Family: f, Log: s.Log, Reject: s.Tables.Reject, Marks: s.Marks})
 		w.reporter = n.Reporter
 		if err := w.node(n, stages[table], s); err != nil {
 			return nil, err
@@ -198,10 +199,10 @@ func (w *writer) hooks(stages []desired.Chain) {
 			a.add(line{}, "-j "+ChainName(s.Name))
 			continue
 		}
-		a.add(line{}, setMark(0, kernel.MarkAllowed|kernel.MarkPassed))
+		a.add(line{}, setMark(w.Marks, 0, kernel.MarkAllowed|kernel.MarkPassed))
 		a.add(line{}, "-j "+ChainName(s.Name))
 		if s.Hook.Closed {
-			a.add(line{rest: []string{matchMark(0, kernel.MarkAllowed)}}, "-j DROP")
+			a.add(line{rest: []string{matchMark(w.Marks, 0, kernel.MarkAllowed)}}, "-j DROP")
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
 )
 
 // nodeBatch is a node with all that guards ask for: workloads, one of them closed, a host endpoint at each stage and one for all others,
@@ -71,7 +72,7 @@ func nodeTexts(t *testing.T, b intent.Batch, f intent.Family) []Text {
 	var n Node
 	n.Take(s.Changes())
 	h, _ := s.Host()
-	texts, err := n.Render(f, Settings{Log: intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}, ToHost: h.EndpointToHost, Tables: h.IPTables})
+	texts, err := n.Render(f, Settings{Log: intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}, ToHost: h.EndpointToHost, Tables: h.IPTables, Marks: kernel.Marks(h.MarkMask)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ const (
 // conjunction is terms that must all match: a line, and blocks.
 type conjunction struct {
 	family intent.Family
+	marks  kernel.Marks
 	proto  uint8 // of all packets that match; 0: not known
 	never  bool  // no packet matches
 	line   line
@@ -39,8 +40,8 @@ type conjunction struct {
 }
 
 // conjoin adds terms of a rule for one family.
-func conjoin(terms []rules.Term, f intent.Family) (conjunction, error) {
-	c := conjunction{family: f}
+func conjoin(terms []rules.Term, f intent.Family, m kernel.Marks) (conjunction, error) {
+	c := conjunction{family: f, marks: m}
 	if err := c.protocols(terms); err != nil { // first, since other terms depend on it
 		return c, err
 	}
@@ -96,10 +97,10 @@ func (c *conjunction) ask(format string, args ...any) {
 
 func (c *conjunction) mark(bit uint32, not bool) {
 	if not {
-		c.ask("%s", matchMark(0, bit))
+		c.ask("%s", matchMark(c.marks, 0, bit))
 		return
 	}
-	c.ask("%s", matchMark(bit, bit))
+	c.ask("%s", matchMark(c.marks, bit, bit))
 }
 
 func (c *conjunction) inSet(t rules.Term, s Set, dirs string) {

@@ -167,9 +167,9 @@ func (d *Driver) condition(c desired.Cond) exprs {
 	case desired.Rechecked:
 		return rechecked(c.Side)
 	case desired.AllowedEarly:
-		return nftables.MatchMark(kernel.MarkHostPassed, kernel.MarkHostPassed)
+		return d.matchMark(kernel.MarkHostPassed, false)
 	case desired.Untracked:
-		return nftables.MatchMark(kernel.MarkUntracked, kernel.MarkUntracked)
+		return d.matchMark(kernel.MarkUntracked, false)
 	case desired.Routed:
 		return exprs{
 			nftables.Fib{Flags: nftables.FibSaddr | nftables.FibIIF | nftables.FibPresent, Result: nftables.FibResultOIF},

@@ -36,10 +36,16 @@ func (d *Driver) startTables() {
 	d.ksets[setCounts].about = func(code string) string { return d.tables.codes[codeOf(code)] }
 	d.setKernelChain(chainJudge, "program: code: verdict", judge(mapActions, mapRejects))
 	d.setKernelChain(chainPass, "allowed by policy", restorePriority())
-	d.setKernelChain(chainKeep, "keep the priority of what the host sends", keepPriority())
 	d.setKernelChain(chainSilent, "the same, and nothing is rejected", judge(mapActions))
-	d.setKernelChain(chainPassSent, "allowed by policy", returnPriority())
+	d.setSentChains()
 	d.setPeerChains()
+}
+
+// setSentChains wants the chains that keep the priority of what the host sends in bits of the mark, and give it back.
+func (d *Driver) setSentChains() {
+	d.tables.marks = d.marks()
+	d.setKernelChain(chainKeep, "keep the priority of what the host sends", d.keepPriority())
+	d.setKernelChain(chainPassSent, "allowed by policy", d.returnPriority())
 }
 
 // setKernelChain wants a chain whose rules are of this backend alone.

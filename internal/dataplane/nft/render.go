@@ -117,23 +117,23 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 	case rules.Allow:
 		return append(count, nftables.Accept())
 	case rules.AllowUntracked:
-		return slices.Concat(count, noteUntracked(), exprs{nftables.Accept()})
+		return slices.Concat(count, d.noteUntracked(), exprs{nftables.Accept()})
 	case rules.AllowEarly:
-		return slices.Concat(count, noteEarly(), exprs{nftables.Accept()})
+		return slices.Concat(count, d.noteEarly(), exprs{nftables.Accept()})
 	case rules.Pass:
-		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
+		return append(append(count, d.setMark(kernel.MarkPassed)...), nftables.Return())
 	case rules.Log:
 		return d.log(r, name)
 	case rules.Jump:
 		return exprs{nftables.Jump(r.Target)}
 	case rules.Begin, rules.Next:
-		return nftables.SetMarkBits(0, kernel.MarkPassed)
+		return nftables.SetMarkBits(0, d.marks().Of(kernel.MarkPassed))
 	case rules.Permit:
 		return append(count, nftables.Return())
 	case rules.PermitUntracked:
-		return slices.Concat(count, noteUntracked(), exprs{nftables.Return()})
+		return slices.Concat(count, d.noteUntracked(), exprs{nftables.Return()})
 	case rules.PermitEarly:
-		return slices.Concat(count, noteEarly(), exprs{nftables.Return()})
+		return slices.Concat(count, d.noteEarly(), exprs{nftables.Return()})
 	case rules.Accept:
 		return append(count, nftables.Accept())
 	case rules.Reset:
@@ -145,12 +145,12 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 }
 
 // noteUntracked has a packet without a connection, and later stages know that the untracked stage allowed it.
-func noteUntracked() exprs {
-	return append(exprs{nftables.NoTrack{}}, nftables.SetMarkBits(kernel.MarkUntracked|kernel.MarkHostPassed, 0)...)
+func (d *Driver) noteUntracked() exprs {
+	return append(exprs{nftables.NoTrack{}}, d.setMark(kernel.MarkUntracked|kernel.MarkHostPassed)...)
 }
 
 // noteEarly has later stages know that an early stage allowed a packet.
-func noteEarly() exprs { return nftables.SetMarkBits(kernel.MarkHostPassed, 0) }
+func (d *Driver) noteEarly() exprs { return d.setMark(kernel.MarkHostPassed) }
 
 // renderTerm returns the alternatives by which a term may match: one for each set of the kernel that must be asked, and each range of ports.
 // With exclusive, no packet matches two of them.
@@ -167,7 +167,7 @@ func (d *Driver) renderTerm(t rules.Term, f intent.Family, exclusive bool) ([]ex
 	case rules.Nets:
 		return nftables.MatchAddrs(address(t.Side, f), t.Nets, t.Not), nil
 	case rules.Passed:
-		return []exprs{matchMark(kernel.MarkPassed, t.Not)}, nil
+		return []exprs{d.matchMark(kernel.MarkPassed, t.Not)}, nil
 	case rules.Addrs, rules.PortSet:
 		return d.renderSet(t, f, exclusive)
 	}
@@ -181,7 +181,16 @@ func compare(not bool, n uint8) nftables.Cmp {
 	return nftables.Cmp{Op: nftables.Eq, Data: []byte{n}}
 }
 
-func matchMark(bit uint32, not bool) exprs {
+// marks are the bits of packets' marks that the settings leave to us.
+func (d *Driver) marks() kernel.Marks { return kernel.Marks(d.host.MarkMask) }
+
+// setMark sets bits of the mark of packets.
+func (d *Driver) setMark(marks uint32) exprs {
+	return nftables.SetMarkBits(d.marks().Of(marks), 0)
+}
+
+func (d *Driver) matchMark(mark uint32, not bool) exprs {
+	bit := d.marks().Of(mark)
 	if not {
 		return nftables.MatchMark(0, bit)
 	}

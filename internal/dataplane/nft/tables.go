@@ -45,6 +45,7 @@ type tables struct {
 	lengths [2]map[int]int              // how many prefixes have a length, by family
 	bodies  map[classify.Program]classify.Body
 	codes   map[classify.Code]string // and what decides there, for people
+	marks   kernel.Marks             // in the rules of priorities
 	about   map[string]string        // of classes: which addresses these are, for people
 	// since is the number of the transaction before which nothing leads any more to what is to be deleted late.
 	since    map[rest]int
@@ -106,6 +107,9 @@ func (d *Driver) tableSet(spec nftables.Set) *kset {
 func (d *Driver) setTables(c desired.Changes) {
 	if d.tables != nil && (c.Restarted || !d.state.Compiled()) {
 		d.endTables()
+	}
+	if d.tables != nil && d.tables.marks != d.marks() {
+		d.setSentChains()
 	}
 	if c.Tables == nil {
 		return

@@ -227,6 +227,7 @@ func (r *reading) rest(out *intent.HostSettings, h *pb.HostSettings) {
 	same := func(b bool) bool { return b }
 	w, m, x, k, i := h.GetWireguard(), h.GetMtu(), h.GetRoutes(), h.GetKernel(), h.GetIptables()
 	out.IPTables = intent.IPTablesSettings{Append: i.GetAppend(), FilterReturn: i.GetFilterReturn(), MangleReturn: i.GetMangleReturn(), Reject: i.GetReject()}
+	out.MarkMask = h.GetMarkMask()
 	out.OwnTable, out.Compiled, out.Checksums = k.GetOwnTable(), k.GetCompiled(), intent.Checksums(small[uint8](r, "checksums", k.GetChecksums()))
 	every := func(ms uint64) time.Duration { return time.Duration(min(ms, 1<<40)) * time.Millisecond }
 	out.Refresh = intent.Refresh{Policy: every(k.GetRefreshPolicy()), Routes: every(k.GetRefreshRoutes()), Interfaces: every(k.GetRefreshInterfaces())}

@@ -189,6 +189,7 @@ func encodeHost(h intent.HostSettings) *pb.HostSettings {
 		Services: &pb.ServicePrefixes{
 			Cluster: each(h.Services.Cluster, text[netip.Prefix]), External: each(h.Services.External, text[netip.Prefix]), Balancer: each(h.Services.Balancer, text[netip.Prefix]),
 		},
+		MarkMask:     h.MarkMask,
 		ServiceLoops: pb.HostSettings_ServiceLoops(h.ServiceLoops),
 		Iptables:     &pb.IPTablesSettings{Append: h.IPTables.Append, FilterReturn: h.IPTables.FilterReturn, MangleReturn: h.IPTables.MangleReturn, Reject: h.IPTables.Reject},
 		Routes: &pb.RouteSettings{

@@ -31,7 +31,7 @@ func (d *Driver) ensureWireGuard(w *wireguard) error {
 	if err != nil {
 		return err
 	}
-	c := wg.Change{Port: int(w.as.Port[w.family]), Mark: kernel.MarkEncrypted}
+	c := wg.Change{Port: int(w.as.Port[w.family]), Mark: w.mark}
 	if is.Public == (wg.Key{}) {
 		if c.Private, err = wg.NewPrivate(); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (d *Driver) differencesWireGuard(w *wireguard) (out []string, err error) {
 			return nil, err
 		}
 		w.index = l.Index
-		if l.Alias != kernel.TunnelAlias || !l.Up || l.MTU != d.mtu.in(w.kind()) || is.Port != int(w.as.Port[w.family]) || is.Mark != kernel.MarkEncrypted {
+		if l.Alias != kernel.TunnelAlias || !l.Up || l.MTU != d.mtu.in(w.kind()) || is.Port != int(w.as.Port[w.family]) || is.Mark != w.mark {
 			out = append(out, fmt.Sprintf("device %s differs", w.name))
 		}
 		w.observe(is.Peers)

@@ -39,7 +39,7 @@ func (w *wireguard) hosted() bool { return w.as.Hosts[w.family] }
 
 // rule leads packets into a table, but for those that a device of WireGuard sends.
 func (w *wireguard) rule(of int) rtnl.MarkRule {
-	return rtnl.MarkRule{Six: w.six, Priority: w.priority() + []int{toWorkloads: 0, toHosts: hostsPriority}[of], Table: w.tables[of], Mark: kernel.MarkEncrypted}
+	return rtnl.MarkRule{Six: w.six, Priority: w.priority() + []int{toWorkloads: 0, toHosts: hostsPriority}[of], Table: w.tables[of], Mark: w.mark}
 }
 
 // wants reports whether a rule is one that should be there.

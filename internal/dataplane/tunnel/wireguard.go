@@ -27,6 +27,7 @@ type wireguard struct {
 	six    bool
 	on     bool
 	as     intent.WireGuardSettings
+	mark   uint32 // of what the device sends
 	by     string // what the kernel calls the device: wg.Kind or wg.Userspace
 	public wg.Key
 
@@ -67,7 +68,7 @@ const metricClosed = kernel.RouteMetricHosts + 1
 
 func newWireGuard(k intent.TunnelKind) *wireguard {
 	return &wireguard{
-		device: device{name: k.Link(), check: true}, family: map[bool]int{true: 1}[k == intent.WireGuard6], six: k == intent.WireGuard6,
+		device: device{name: k.Link(), check: true}, mark: kernel.MarkEncrypted, family: map[bool]int{true: 1}[k == intent.WireGuard6], six: k == intent.WireGuard6,
 		nodes: map[netip.Prefix]string{}, blocks: map[string]map[netip.Prefix]bool{}, others: map[string]intent.TunnelPeer{}, locals: map[netip.Prefix]bool{},
 		hosts: map[netip.Addr]map[string]bool{}, keys: map[string]wg.Key{}, dirty: map[string]bool{}, bits: map[int]int{}, ends: map[netip.Addr]bool{},
 		skips: delta.New[rtnl.SkipRule](func(want, is bool) bool { return want == is }),
@@ -85,8 +86,8 @@ func (w *wireguard) kind() intent.TunnelKind {
 
 // settle takes settings.
 func (w *wireguard) settle(h intent.HostSettings) {
-	on, want := h.WireGuard.On[w.family], h.Tunnels[w.kind()]
-	if on == w.on && want == w.want && h.WireGuard.Equal(w.as) {
+	on, want, mark := h.WireGuard.On[w.family], h.Tunnels[w.kind()], kernel.Marks(h.MarkMask).Of(kernel.MarkEncrypted)
+	if on == w.on && want == w.want && mark == w.mark && h.WireGuard.Equal(w.as) {
 		return
 	}
 	if h.WireGuard.KeepAlive != w.as.KeepAlive || h.WireGuard.Port != w.as.Port || h.WireGuard.Hosts != w.as.Hosts || want != w.want {
@@ -95,7 +96,7 @@ func (w *wireguard) settle(h intent.HostSettings) {
 	if name := h.WireGuard.Link[w.family]; name != "" && name != w.name {
 		w.name, w.index, w.public = name, 0, wg.Key{}
 	}
-	w.on, w.want, w.as, w.check = on, want, h.WireGuard, true
+	w.on, w.want, w.mark, w.as, w.check = on, want, mark, h.WireGuard, true
 	for of, table := range w.tables {
 		if !w.may(table) {
 			w.tables[of] = 0

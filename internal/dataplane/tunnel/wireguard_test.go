@@ -71,6 +71,24 @@ func toBlock(node, dst string) intent.Route {
 	return intent.Route{Dst: netip.MustParsePrefix(dst), Kind: intent.RouteEncrypted, Node: node}
 }
 
+// TestTheMarkOfWhatIsEncryptedFollowsTheMask: the device's, and that of the one rule; what looks for the way of encrypted packets finds it there.
+func TestTheMarkOfWhatIsEncryptedFollowsTheMask(t *testing.T) {
+	r := newGuarded(t)
+	b := intent.Batch{Host: encrypting(nil), Peers: []intent.TunnelPeer{peerOf(t, "h2", "192.0.2.2")}, Routes: []intent.Route{toBlock("h2", "10.65.2.0/26")}, InSync: true}
+	for _, c := range []struct{ mask, want uint32 }{{0, kernel.MarkEncrypted}, {0xff000000, 0x10000000}, {0x0000ff00, 0x00001000}} {
+		b.Host.MarkMask = c.mask
+		r.apply(b)
+		rules, _, err := r.ns.Rtnl().MarkRules(kernel.RouteProtocolHosts)
+		if err != nil || len(rules) != 1 || rules[0].Mark != c.want || r.state().Mark != c.want {
+			t.Errorf("mask %#08x: rules %+v, %v, and the device has %#08x, want %#08x", c.mask, rules, err, r.state().Mark, c.want)
+		}
+		if is, err := r.ns.Rtnl().EncryptedMark(); err != nil || is != c.want {
+			t.Errorf("mask %#08x: encrypted packets have %#08x, %v, want %#08x", c.mask, is, err, c.want)
+		}
+		r.verified("with another mask", 0)
+	}
+}
+
 // table returns the routes of the table, one in a line.
 func (r guarded) table() string {
 	all, err := r.ns.Rtnl().Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolHosts, Table: 1})

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twillnet/twill/internal/kernel"
 	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/kernel/checksum"
@@ -36,9 +35,10 @@ const (
 var sequence atomic.Uint32
 
 // Echo sends an ICMP echo request that makes an IP packet of size bytes and must not be cut in pieces, and waits for the
-// answer, which is as large. What the host remembers of the way's MTU is passed over.
-func Echo(dst netip.Addr, size int, within time.Duration) error {
-	fd, err := openEcho(dst)
+// answer, which is as large. What the host remembers of the way's MTU is passed over. The packet has a mark: with that of encrypted packets it
+// is not led into the device which encrypts, see [rtnl.Handle.EncryptedMark].
+func Echo(dst netip.Addr, size int, mark uint32, within time.Duration) error {
+	fd, err := openEcho(dst, mark)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func Echo(dst netip.Addr, size int, within time.Duration) error {
 	}
 }
 
-func openEcho(dst netip.Addr) (int, error) {
+func openEcho(dst netip.Addr, mark uint32) (int, error) {
 	family, proto := unix.AF_INET6, unix.IPPROTO_ICMPV6
 	var at unix.Sockaddr = &unix.SockaddrInet6{Addr: dst.As16()}
 	level, option, probe := unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
@@ -80,8 +80,8 @@ func openEcho(dst netip.Addr) (int, error) {
 	if err == nil && !dst.Is4() {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1)
 	}
-	if err == nil { // what is measured is the way of encrypted packets, and not that into the device which encrypts
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(kernel.MarkEncrypted))
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark))
 	}
 	if err == nil {
 		err = unix.Connect(fd, at)

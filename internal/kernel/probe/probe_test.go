@@ -53,7 +53,7 @@ func TestEchoesOfASizeArriveOrNot(t *testing.T) {
 			patience = netnstest.Patience
 		}
 		var err error
-		a.Do(func() { err = probe.Echo(netip.MustParseAddr(tt.dst), tt.size, patience) })
+		a.Do(func() { err = probe.Echo(netip.MustParseAddr(tt.dst), tt.size, 0, patience) })
 		if !errors.Is(err, tt.want) || tt.want == nil && err != nil {
 			t.Errorf("%d bytes to %s: %v, want %v", tt.size, tt.dst, err, tt.want)
 		}

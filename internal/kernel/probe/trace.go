@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/twillnet/twill/internal/kernel"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,8 +29,8 @@ const (
 
 // Trace sends an echo request as [Echo] does, that goes over so many hops at most, and says who answered: [ErrNoReply] if nobody
 // did, [ErrTooLarge] if it is too large for this host's own link.
-func Trace(dst netip.Addr, size, hops int, within time.Duration) (Hop, error) {
-	fd, err := openTrace(dst, hops)
+func Trace(dst netip.Addr, size, hops int, mark uint32, within time.Duration) (Hop, error) {
+	fd, err := openTrace(dst, hops, mark)
 	if err != nil {
 		return Hop{}, err
 	}
@@ -64,7 +63,7 @@ func Trace(dst netip.Addr, size, hops int, within time.Duration) (Hop, error) {
 }
 
 // openTrace opens a socket that hears of everybody, and not of the destination alone.
-func openTrace(dst netip.Addr, hops int) (int, error) {
+func openTrace(dst netip.Addr, hops int, mark uint32) (int, error) {
 	family, proto, level := unix.AF_INET6, unix.IPPROTO_ICMPV6, unix.IPPROTO_IPV6
 	options := [][2]int{{unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE}, {unix.IPV6_DONTFRAG, 1}, {unix.IPV6_UNICAST_HOPS, hops}}
 	if dst.Is4() {
@@ -75,7 +74,7 @@ func openTrace(dst netip.Addr, hops int) (int, error) {
 	if err != nil {
 		return 0, os.NewSyscallError("raw socket", err)
 	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(kernel.MarkEncrypted)); err != nil { // as in openEcho
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(mark)); err != nil {
 		unix.Close(fd)
 		return 0, fmt.Errorf("echo to %s: %w", dst, err)
 	}

@@ -44,7 +44,7 @@ func TestWhoAnswersOnTheWay(t *testing.T) {
 		}
 		var got probe.Hop
 		var err error
-		a.Do(func() { got, err = probe.Trace(netip.MustParseAddr(dst), size, hops, patience) })
+		a.Do(func() { got, err = probe.Trace(netip.MustParseAddr(dst), size, hops, 0, patience) })
 		wanted := probe.Hop{What: what}
 		if from != "" {
 			wanted.From = netip.MustParseAddr(from)

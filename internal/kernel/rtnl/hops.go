@@ -12,8 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/twillnet/twill/internal/kernel"
 )
 
 // MaxHops is how many next hops a route may have; more are left out.
@@ -82,7 +80,11 @@ func parseHops(b []byte) Hops {
 // ErrNotFound if there is none that leads to another host. Whether packets that go there are encrypted, and so are led into a device before, is no
 // matter: it is the way of those that are.
 func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
-	rs, err := h.routeGet(to, kernel.MarkEncrypted)
+	mark, err := h.EncryptedMark()
+	if err != nil {
+		return Hop{}, err
+	}
+	rs, err := h.routeGet(to, mark)
 	if err != nil {
 		return Hop{}, wrap(err, "look up %s", to)
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel"
 )
 
 // SourceRule has the routes of a table decide about packets from a prefix, before those of main do.
@@ -135,4 +137,14 @@ func (h *Handle) MarkRules(protocol int) (ours []MarkRule, others map[int]bool, 
 		return nil
 	})
 	return ours, others, err
+}
+
+// EncryptedMark is the mark of packets that the rules of this host's agent do not lead into devices of WireGuard: what such a device sends has it. Zero:
+// there are no such rules.
+func (h *Handle) EncryptedMark() (mark uint32, err error) {
+	rules, _, err := h.MarkRules(kernel.RouteProtocolHosts)
+	for _, r := range rules {
+		mark |= r.Mark
+	}
+	return mark, err
 }

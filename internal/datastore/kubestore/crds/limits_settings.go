@@ -116,11 +116,12 @@ func limitFelix(n node) {
 	n.field("openstackRegion").like(group(dnsLabel) + `?`).longest(longestLabel - len("openstack-region-"))
 	var bits []string
 	for b := range 32 {
-		if api.PacketMarks&(1<<b) != 0 {
-			bits = append(bits, fmt.Sprintf("self / %d %% 2 == 1", int64(1)<<b))
-		}
+		bits = append(bits, fmt.Sprintf("self / %d %% 2", int64(1)<<b))
 	}
-	n.field("nftablesMarkMask").must(strings.Join(bits, " && "), fmt.Sprintf("want one that has the bits %#08x, which Twill uses in marks of packets", api.PacketMarks))
+	few := fmt.Sprintf("want a mask with %d bits or more, such as %d", api.LeastMarks, api.MarkMask)
+	for _, f := range []string{"nftablesMarkMask", "iptablesMarkMask"} {
+		n.field(f).must(fmt.Sprintf("%s >= %d", strings.Join(bits, " + "), api.LeastMarks), few)
+	}
 }
 
 var levels = []string{"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"}

@@ -3,11 +3,13 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"time"
 
 	pb "github.com/twillnet/twill/api/dataplanepb"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
 )
 
 // reading collects what in a message means nothing, so that the rest of it can be read first.
@@ -227,7 +229,9 @@ func (r *reading) rest(out *intent.HostSettings, h *pb.HostSettings) {
 	same := func(b bool) bool { return b }
 	w, m, x, k, i := h.GetWireguard(), h.GetMtu(), h.GetRoutes(), h.GetKernel(), h.GetIptables()
 	out.IPTables = intent.IPTablesSettings{Append: i.GetAppend(), FilterReturn: i.GetFilterReturn(), MangleReturn: i.GetMangleReturn(), Reject: i.GetReject()}
-	out.MarkMask = h.GetMarkMask()
+	if out.MarkMask = h.GetMarkMask(); out.MarkMask != 0 && bits.OnesCount32(out.MarkMask) < kernel.MarksNeeded {
+		r.wrong("mask of marks", out.MarkMask)
+	}
 	out.OwnTable, out.Compiled, out.Checksums = k.GetOwnTable(), k.GetCompiled(), intent.Checksums(small[uint8](r, "checksums", k.GetChecksums()))
 	every := func(ms uint64) time.Duration { return time.Duration(min(ms, 1<<40)) * time.Millisecond }
 	out.Refresh = intent.Refresh{Policy: every(k.GetRefreshPolicy()), Routes: every(k.GetRefreshRoutes()), Interfaces: every(k.GetRefreshInterfaces())}

@@ -23,6 +23,7 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 			want.Endpoints[i] = f.withGroup(e)
 		}
 		want.InSync = false
+		want.Host.MarkMask |= 0x7f // fewer bits mean nothing
 		var got intent.Batch
 		for _, m := range messages(want) {
 			if err := Add(&got, m); err != nil {
@@ -202,6 +203,7 @@ func TestWhatMeansNothingIsNamed(t *testing.T) {
 		{&pb.ToDriver{Item: &pb.ToDriver_Policy{Policy: &pb.Policy{Egress: []*pb.Rule{{Protocol: 256}}}}}, "protocol 256 means nothing"},
 		{&pb.ToDriver{Item: &pb.ToDriver_IpSet{IpSet: &pb.IPSet{Kind: 2}}}, "kind of set 2 means nothing"},
 		{&pb.ToDriver{Item: &pb.ToDriver_Host{Host: &pb.HostSettings{EndpointToHost: 3}}}, "action to host 3 means nothing"},
+		{&pb.ToDriver{Item: &pb.ToDriver_Host{Host: &pb.HostSettings{MarkMask: 0x3f}}}, "mask of marks 63 means nothing"},
 		{&pb.ToDriver{Item: &pb.ToDriver_Host{Host: &pb.HostSettings{Tunnels: make([]*pb.Tunnel, 6)}}}, "number of tunnels 6 means nothing"},
 		{&pb.ToDriver{Item: &pb.ToDriver_TunnelPeer{TunnelPeer: &pb.TunnelPeer{Kind: 5}}}, "kind of tunnel 5 means nothing"},
 		{&pb.ToDriver{Item: &pb.ToDriver_Endpoint{Endpoint: &pb.Endpoint{Addresses: []string{"10.0.0"}}}}, `address "10.0.0" means nothing`},

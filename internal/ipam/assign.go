@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,6 @@ type AutoArgs struct {
 	Namespace  string    // of the workload, for namespaceSelectors
 	Pools4     []string  // names or CIDRs of IPv4 pools; empty: those that fit
 	Pools6     []string  // the same of IPv6
-	MaxBlocks  int       // of one family, for this node; zero: the configured number
 	Windows    bool      // new blocks reserve the addresses that Windows needs, and none is borrowed
 	ExtraOps   *ExtraOps // nil: nothing
 }
@@ -226,7 +226,7 @@ type assignment struct {
 	left    int
 	pools   []Pool
 	got     []Address
-	owned   int            // the node's blocks
+	owned   int            // the node's blocks in pools that may be used
 	full    []netip.Prefix // of these, those that were full when they were read last
 	limit   string         // why no further block was claimed
 	claimed *doc           // the last one
@@ -320,7 +320,9 @@ func (f *assignment) own(ctx context.Context) error {
 	if f.left > 0 {
 		f.full = slices.DeleteFunc(slices.Clone(blocks), func(p netip.Prefix) bool { return !f.a.full[p] })
 		blocks = slices.DeleteFunc(blocks, func(p netip.Prefix) bool { return f.a.full[p] })
-		f.owned += len(f.full)
+		for _, p := range f.full {
+			f.count(p)
+		}
 	}
 	return f.from(ctx, blocks)
 }
@@ -344,7 +346,7 @@ func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 		if own, ok := e.block.Owner(); !ok || own != f.owner {
 			continue // a pending or stale affinity; the block's own affinity decides
 		}
-		f.owned++
+		f.count(p)
 		pool, ok := f.pool(p)
 		if !ok || f.left == 0 {
 			continue
@@ -361,6 +363,14 @@ func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 		}
 	}
 	return nil
+}
+
+// count counts a block of the node's towards the most that it may have. Those of other pools do not count: a node that has all of a pool
+// which was disabled, to move to another, would never get one of that.
+func (f *assignment) count(block netip.Prefix) {
+	if _, usable := f.pool(block); usable {
+		f.owned++
+	}
 }
 
 func (f *assignment) roomyKey() string { return fmt.Sprintf("%s %v", f.owner, f.four) }
@@ -382,12 +392,7 @@ func (f *assignment) claimNew(ctx context.Context) error {
 // claimOne claims a block for the owner, if it may have another and there is one.
 func (f *assignment) claimOne(ctx context.Context) (err error) {
 	f.claimed = nil
-	most := mostBlocks
-	for _, n := range []int{f.config.MaxBlocksPerHost, f.MaxBlocks} {
-		if n > 0 {
-			most = n
-		}
-	}
+	most := cmp.Or(max(f.config.MaxBlocksPerHost, 0), mostBlocks)
 	switch {
 	case !f.config.AutoAllocateBlocks:
 		f.limit = "hosts may not claim blocks by themselves (autoAllocateBlocks is false)"

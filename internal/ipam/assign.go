@@ -405,6 +405,9 @@ func (f *assignment) claimOne(ctx context.Context) (err error) {
 		return err
 	}
 	f.owned++
+	if err := f.giveUpDeselected(ctx); err != nil {
+		return err
+	}
 	return f.txn.claim(ctx, f.owner, f.claimed.block.CIDR)
 }
 

@@ -137,7 +137,8 @@ func (a *Allocator) releaseIn(ctx context.Context, d *txn, p netip.Prefix, rs []
 			return nil, err
 		}
 	}
-	return c.free(e, ords, c.begin()), nil
+	freed := c.free(e, ords, c.begin())
+	return freed, a.letGo(ctx, d, e, c)
 }
 
 // free frees ordinals of a block, at once or after they have rested. A block that nobody has a claim to goes with its last address.
@@ -195,6 +196,9 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 			others = others || len(mine) < len(all)
 			gone[p] = len(mine)
 			freed = append(freed, c.free(e, mine, c.begin())...)
+			if err := a.letGo(ctx, d, e, c); err != nil {
+				return err
+			}
 		}
 		if !others {
 			h.remove()

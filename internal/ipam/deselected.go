@@ -1,0 +1,101 @@
+package ipam
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
+)
+
+// A node keeps empty blocks, to use them again. It cannot use those of a pool that no longer selects it, and others could.
+
+// mostGivenUp bounds the blocks that one transaction gives up besides what it is made for: etcd's have 128 operations at most.
+const mostGivenUp = 8
+
+// deselected reports whether a block's pool would be used, but for its nodeSelector, which does not match a node's labels. A pool that is
+// disabled says nothing of nodes, nor does a selector that cannot be read.
+func deselected(pools []*api.IPPool, block netip.Prefix, labels map[string]string) (yes bool) {
+	for _, p := range pools {
+		pool, ok := poolOf(p)
+		if !ok || !pool.CIDR.Contains(block.Addr()) || p.Spec.Disabled || p.Metadata.DeletionTimestamp != "" {
+			continue
+		}
+		if p.Spec.NodeSelector == "" {
+			return false
+		}
+		sel, err := selector.Parse(p.Spec.NodeSelector)
+		if err != nil || sel.Match(labels) {
+			return false
+		}
+		yes = true
+	}
+	return yes
+}
+
+// giveUpDeselected gives up empty blocks of the node in pools that no longer select it.
+func (f *assignment) giveUpDeselected(ctx context.Context) error {
+	if f.owner.Type != api.OwnerHost || !f.requester.nodeKnown {
+		return nil
+	}
+	blocks, err := f.txn.claims(ctx, f.owner, f.four)
+	if err != nil {
+		return err
+	}
+	given := 0
+	for _, p := range blocks {
+		if _, usable := f.pool(p); usable || given == mostGivenUp || !deselected(f.resources.pools, p, f.requester.nodeLabels) {
+			continue
+		}
+		e, err := f.txn.block(ctx, p)
+		if err != nil {
+			return err
+		}
+		if own, owned := Owner(e.blockNow()); owned && own == f.owner && f.a.cooling(f.config).empty(e.block) {
+			given++
+			e.remove()
+			if err := f.txn.unclaim(ctx, own, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// letGo gives up a block of which addresses were released, if it is empty and its pool no longer selects its node. If that cannot be found out,
+// the node keeps it.
+func (a *Allocator) letGo(ctx context.Context, d *txn, e *doc, c cooling) error {
+	own, owned := Owner(e.blockNow())
+	if !owned || own.Type != api.OwnerHost || !c.empty(e.block) {
+		return nil
+	}
+	pools, err := readAll[*api.IPPool](ctx, a.store, api.KindIPPool)
+	if err != nil {
+		return nil
+	}
+	labels, known := a.labelsOf(ctx, own.Name)
+	if !known || !deselected(pools, e.block.CIDR, labels) {
+		return nil
+	}
+	e.remove()
+	return d.unclaim(ctx, own, e.block.CIDR)
+}
+
+// labelsOf returns the labels of a node; false: it is not there, or they cannot be read.
+func (a *Allocator) labelsOf(ctx context.Context, node string) (map[string]string, bool) {
+	key, err := api.Ref{Kind: api.KindNode, Name: node}.Key()
+	if err != nil {
+		return nil, false
+	}
+	u, err := a.store.Get(ctx, key)
+	if err != nil {
+		return nil, false
+	}
+	st, err := api.DecodeStored(u)
+	if err != nil || st.NoObject || st.Resource == nil || slices.ContainsFunc(st.Problems, func(p api.Problem) bool { return strings.HasPrefix(p.Field, "metadata") }) {
+		return nil, false
+	}
+	return st.Resource.Meta().Labels, true
+}

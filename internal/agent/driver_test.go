@@ -2,10 +2,44 @@ package agent
 
 import (
 	"errors"
+	"log/slog"
+	"net/netip"
 	"testing"
 
+	"github.com/twillnet/twill/internal/dataplane/remote"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
+
+// TestTheFirstCommitKnowsTheInterfaces: of an endpoint whose interface was there before the agent began, nothing is said but that all is in force. Its policy
+// and route are from the session before.
+func TestTheFirstCommitKnowsTheInterfaces(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("cali0", "w0")
+	ns.Up("cali0")
+	ns.Up("w0")
+	addr := netip.MustParseAddr("10.65.0.1")
+	b := intent.Batch{
+		Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "prod", Name: "web"}, Link: "cali0", Addrs: []netip.Addr{addr}}},
+		Routes:    []intent.Route{{Dst: netip.PrefixFrom(addr, 32), Link: "cali0"}},
+		InSync:    true,
+	}
+	for range 10 {
+		var s remote.Session
+		ns.Do(func() {
+			var err error
+			s, err = KernelDriver{Log: slog.New(slog.DiscardHandler)}.Begin(t.Context(), "h1", func(o intent.Outcome) { t.Errorf("by itself came %+v", o) })
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+		out, err := s.Commit(t.Context(), b)
+		if len(out) > 0 || err != nil {
+			t.Errorf("the first commit is answered by %+v, %v", out, err)
+		}
+		s.End()
+	}
+}
 
 // TestWhatAnAgentIsSentOfItsDriver: what is wrong, with the answer to a commit or by itself, and that it is no more, also where that becomes known while
 // another commit is under way; of what was never wrong nothing.

@@ -208,7 +208,7 @@ func (n *node) same(q question, f fates, v *verdict.State, links map[netip.Addr]
 		t.Logf("world: %s", trace)
 		t.Logf("verdict: %+v", q.verdict.Trace)
 		ok = false
-	} else if by, reported := f.dropped[q.Mark]; !passed && outLink(q, links) != closedLink && (!reported || !sameDecision(by, q.verdict)) {
+	} else if by, reported := f.dropped[q.Mark]; !passed && outLink(q, links) != closedLink && (reported || n.reports(q.verdict)) && (!reported || !sameDecision(by, q.verdict)) {
 		t.Errorf("%s -> %s proto %d ports %d %d in by %q, out by %q: dropped by %+v (reported: %v), verdict says by %+v", q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort, q.link, q.out, by, reported, q.verdict.Decision)
 		ok = false
 	}

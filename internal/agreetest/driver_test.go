@@ -26,7 +26,7 @@ const (
 	inIPTablesLegacy = "iptables-legacy"
 )
 
-var dataplanes = []string{inNftables, inIPTablesNFT, inIPTablesLegacy}
+var dataplanes = []string{inNftables, inIPTablesNFT, inIPTablesLegacy, inFar}
 
 // policyDriver is what makes policy so in a kernel.
 type policyDriver interface {
@@ -42,14 +42,18 @@ func checkOn(t *testing.T, dataplane string) {
 	if !slices.Contains(dataplanes, dataplane) {
 		t.Fatalf("no dataplane %q: %s", dataplane, strings.Join(dataplanes, ", "))
 	}
-	if dataplane != inNftables {
+	if onIPTables(dataplane) {
 		machinetest.Program(t, "ipset")
 		machinetest.Program(t, dataplane+"-restore")
 	}
 }
 
 // onIPTables reports whether policy is in tables of iptables.
-func (n *node) onIPTables() bool { return n.on != inNftables }
+func (n *node) onIPTables() bool { return onIPTables(n.on) }
+
+func onIPTables(dataplane string) bool {
+	return dataplane == inIPTablesNFT || dataplane == inIPTablesLegacy
+}
 
 // driver returns a driver that has read what the kernel has. Recheck: it is the driver that looks again at flows which live.
 func (n *node) driver(recheck bool) policyDriver {
@@ -57,6 +61,8 @@ func (n *node) driver(recheck bool) policyDriver {
 	var d policyDriver
 	if backend, iptablesOne := strings.CutPrefix(n.on, "iptables-"); iptablesOne {
 		d = iptables.NewDriver(iptablestest.In(n.host, iptables.Host(backend)), iptables.Config{Names: n.names})
+	} else if n.far != nil {
+		d = n.far.connect()
 	} else {
 		d = nft.New(n.conn, nft.Config{Names: n.names, Recheck: recheck})
 	}
@@ -117,7 +123,7 @@ func TestNoAnswerPassesByPolicy(t *testing.T) {
 // TestIptablesAgrees: what TestKernelAgrees and TestKernelAgreesOnAnyPath show of nftables is so of a few worlds in both backends of iptables; make
 // iptables asks as many there. In the next world another driver begins with what the last one left, as an agent that restarts.
 func TestIptablesAgrees(t *testing.T) {
-	for _, dataplane := range dataplanes[1:] {
+	for _, dataplane := range []string{inIPTablesNFT, inIPTablesLegacy} {
 		t.Run(dataplane, func(t *testing.T) {
 			kernelAgrees(t, dataplane, min(*worlds, 25))
 			anyPathAgrees(t, dataplane, min(*paths, 2))

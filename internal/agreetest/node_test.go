@@ -37,24 +37,26 @@ var wireMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01} // of all ends in the wires' na
 // node is a host in a namespace of its own. All its links end in another
 // namespace, which has no addresses: there, packets are made and seen.
 type node struct {
-	t      *testing.T
-	on     string // which dataplane
-	host   *netnstest.NS
-	wires  *netnstest.NS
-	socket *packet.Socket // in wires
-	own    *packet.Host   // in host: what its processes send
-	conn   *nftables.Conn // in host
-	drops  *nflog.Conn    // in host: what policy dropped, and why
-	inputs *nflog.Conn    // in host: what reached its processes
-	names  *attribution.Table
-	index  map[string]int // of a link's end in wires, by the link's name in host
-	links  map[int]string
-	mac    map[string]packet.MAC // of the link in host
-	routes map[netip.Prefix]rtnl.Route
-	mark   uint16
-	worlds int                    // that were programmed: of three, two as tables
-	sent   map[packet.Packet]bool // tuples, so that no packet is a reply to an earlier one
-	tabled map[string]int         // stages of host endpoints at which the tables were asked, by the kernel's own word
+	t        *testing.T
+	on       string // which dataplane
+	host     *netnstest.NS
+	wires    *netnstest.NS
+	socket   *packet.Socket // in wires
+	own      *packet.Host   // in host: what its processes send
+	conn     *nftables.Conn // in host
+	drops    *nflog.Conn    // in host: what policy dropped, and why
+	inputs   *nflog.Conn    // in host: what reached its processes
+	names    *attribution.Table
+	index    map[string]int // of a link's end in wires, by the link's name in host
+	links    map[int]string
+	mac      map[string]packet.MAC // of the link in host
+	routes   map[netip.Prefix]rtnl.Route
+	mark     uint16
+	worlds   int                    // that were programmed: of three, two as tables
+	sent     map[packet.Packet]bool // tuples, so that no packet is a reply to an earlier one
+	far      *farHost               // nil: policy is in this process
+	farAgent func()                 // ends the last agent of that
+	tabled   map[string]int         // stages of host endpoints at which the tables were asked, by the kernel's own word
 }
 
 func newNode(t *testing.T, dataplane string) *node {
@@ -98,6 +100,9 @@ func newNode(t *testing.T, dataplane string) *node {
 			world = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
 		must(t, n.host.Rtnl().AddRoute(rtnl.Route{Dst: world, Link: out, Gateway: gw, OnLink: true, Protocol: 4}))
+	}
+	if dataplane == inFar {
+		n.far = newFarHost(n)
 	}
 	return n
 }
@@ -204,8 +209,14 @@ func compiled(h intent.HostSettings, yes bool) *intent.HostSettings {
 	return &h
 }
 
-// setRoutes makes the routes to local endpoints exactly these.
+// setRoutes makes the routes to local endpoints exactly these; a driver in another process has done so itself.
 func (n *node) setRoutes(want []intent.Route) {
+	if n.far != nil {
+		for _, r := range want {
+			must(n.t, n.host.Rtnl().SetNeighbour(rtnl.Neighbour{Link: n.link(r.Link), Addr: r.Dst.Addr(), MAC: "02:00:00:00:00:01", Permanent: true}))
+		}
+		return
+	}
 	next := map[netip.Prefix]rtnl.Route{}
 	for _, r := range want {
 		next[r.Dst] = rtnl.Route{Dst: r.Dst, Link: n.link(r.Link), Protocol: kernel.RouteProtocolAgent}
@@ -296,7 +307,7 @@ func (n *node) readReports(f fates) {
 	read(n.drops, func(p nflog.Packet, seen packet.Packet) {
 		d, current, known := n.names.Reported(p.Prefix, p.Mark)
 		if !known || !current {
-			n.t.Errorf("a packet was dropped under the name %q, mark %x: known %v, current %v", p.Prefix, p.Mark, known, current)
+			n.t.Errorf("a packet was dropped under the name %q, mark %x: known %v, current %v: %+v", p.Prefix, p.Mark, known, current, d)
 		}
 		if d.Allowed {
 			return // it goes on; where there are staged policies, that is reported, too

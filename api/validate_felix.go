@@ -379,7 +379,7 @@ func ExcludedPattern(word string) (string, bool) {
 // MarkMask are the bits of packets' marks that the agent uses if no setting says otherwise, and LeastMarks is how many bits it needs.
 const (
 	MarkMask   uint32 = 0xffff0000
-	LeastMarks        = 7
+	LeastMarks int    = 7
 )
 
 // CheckMarkMask returns an error if a mask has too few bits.

@@ -69,8 +69,9 @@ test: deps build ## everything, what waits most first; as root, so that kernel t
 	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh udhcpc dhclient /usr/lib/cni/portmap
 	REQUIRE_ROOT=1 go test -count=1 -timeout 45m ./internal/lab ./internal/dataplane/nft ./...
 
-agree: deps ## kernel, memory, verdict and world over many random worlds; prints the table
+agree: deps ## kernel, memory, verdict and world over many random worlds, and a kernel that a driver in another process programs; prints the table
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'TestKernelAgrees|TestMemoryAgrees' -v ./internal/agreetest -worlds 500 -paths 100
+	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'TestKernelAgrees$$|TestHandCases' -v ./internal/agreetest -worlds 500 -on remote
 
 # SAMPLE=1, as CI has it: a fixed sample of what takes minutes.
 mutants: deps ## each listed fault must be seen by packets in a kernel, and one in what decides also without a kernel

@@ -39,8 +39,7 @@ func TestAddressesAreShownAsCalicoctlShowsThem(t *testing.T) {
 	s.follow(
 		step{args: "ipam show --ip=10.0.1.0", want: "IP 10.0.1.0 is in use\nHandle ID: h1\nActive Owner Attributes:\n  namespace: prod\n  node: node1\n  pod: web-0"},
 		step{args: "ipam show --show-blocks", has: []string{"| IP Pool  | 10.0.1.0/24 |       256 |     1 (0%) | 255 (100%) |", "| Block    | 10.0.1.0/27 |        32 |     1 (3%) |   31 (97%) |"}},
-		step{args: "ipam release --ip=10.0.1.0", want: "Successfully released IP address 10.0.1.0"},
-		// The pool does not select the node, which so gives its block up with the last address.
+		step{args: "ipam release --ip=10.0.1.0", want: "Successfully released IP address 10.0.1.0"}, // the last of a block whose pool does not select the node: that is given up
 		step{args: "ipam check -o {}", has: []string{"Found 0 IPAM blocks.\nIPAM blocks record 0 allocations.\n", "Found 1 active IP pools.\n", "Check complete; found 0 problems."}},
 		step{args: "ipam release --from-report=/nowhere --from-report={}", fails: true, has: []string{"/nowhere"}},
 		step{args: "get ippool -o wide -o json", fails: true, has: []string{"Invalid option"}},

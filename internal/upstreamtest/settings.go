@@ -31,7 +31,7 @@ var felixSettings = slices.Concat(
 		opt("localSubnetL2Reachability", pick("Disabled", "PodsAndLoadBalancers")),
 		opt("natOutgoingAddress", addr4), opt("natPortRange", pick("32768:65535")), opt("natOutgoingExclusions", pick("IPPoolsOnly", "IPPoolsAndHostIPs")),
 		opt("iptablesNATOutgoingInterfaceFilter", pick("eth0", "eth+")), opt("openstackRegion", pick("region-1")), opt("nftablesMode", pick("Enabled", "Disabled", "Auto")),
-		opt("nftablesMarkMask iptablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(83, 185)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
+		opt("nftablesMarkMask", from(0xffff0000, 0xffffffff)), opt("iptablesMarkMask", from(0xffff0000, 0xffffffff)), opt("deviceRouteProtocol", from(83, 185)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
 		opt("routeTableRanges", some(0, 2, obj(req("min", from(1, 9)), req("max", from(10, 250))))), // or the older routeTableRange, which is one of them
 		opt("programClusterRoutes", pick("Enabled", "Disabled", "EnabledNoEncapOnly", "EnabledIPIPOnly")), opt("healthTimeoutOverrides", some(0, 2, func(a *Author) any { return Object{"name": fmt.Sprintf("part-%d", a.fresh()), "timeout": "20s"} })),
 	},

@@ -12,7 +12,7 @@ import (
 
 // A node keeps empty blocks, to use them again. It cannot use those of a pool that no longer selects it, and others could.
 
-// mostGivenUp bounds the blocks that one transaction gives up besides what it is made for: etcd's have 128 operations at most.
+// mostGivenUp is how many such blocks one transaction gives up: etcd refuses one of more than 128 operations, and what it was begun for is among them.
 const mostGivenUp = 8
 
 // deselected reports whether a block's pool would be used, but for its nodeSelector, which does not match a node's labels. A pool that is
@@ -44,9 +44,8 @@ func (f *assignment) giveUpDeselected(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	given := 0
 	for _, p := range blocks {
-		if _, usable := f.pool(p); usable || given == mostGivenUp || !deselected(f.resources.pools, p, f.requester.nodeLabels) {
+		if _, usable := f.pool(p); usable || !deselected(f.resources.pools, p, f.requester.nodeLabels) {
 			continue
 		}
 		e, err := f.txn.block(ctx, p)
@@ -54,9 +53,7 @@ func (f *assignment) giveUpDeselected(ctx context.Context) error {
 			return err
 		}
 		if own, owned := Owner(e.blockNow()); owned && own == f.owner && f.a.cooling(f.config).empty(e.block) {
-			given++
-			e.remove()
-			if err := f.txn.unclaim(ctx, own, p); err != nil {
+			if err := f.txn.giveUp(ctx, own, e); err != nil {
 				return err
 			}
 		}
@@ -79,21 +76,22 @@ func (a *Allocator) letGo(ctx context.Context, d *txn, e *doc, c cooling) error 
 	if !known || !deselected(pools, e.block.CIDR, labels) {
 		return nil
 	}
+	return d.giveUp(ctx, own, e)
+}
+
+// giveUp deletes an empty block and its owner's affinity to it, if the transaction has room for that.
+func (d *txn) giveUp(ctx context.Context, own api.Owner, e *doc) error {
+	if d.givenUp == mostGivenUp {
+		return nil
+	}
+	d.givenUp++
 	e.remove()
 	return d.unclaim(ctx, own, e.block.CIDR)
 }
 
 // labelsOf returns the labels of a node; false: it is not there, or they cannot be read.
 func (a *Allocator) labelsOf(ctx context.Context, node string) (map[string]string, bool) {
-	key, err := api.Ref{Kind: api.KindNode, Name: node}.Key()
-	if err != nil {
-		return nil, false
-	}
-	u, err := a.store.Get(ctx, key)
-	if err != nil {
-		return nil, false
-	}
-	st, err := api.DecodeStored(u)
+	st, err := readOne(ctx, a.store, api.Ref{Kind: api.KindNode, Name: node})
 	if err != nil || st.NoObject || st.Resource == nil || slices.ContainsFunc(st.Problems, func(p api.Problem) bool { return strings.HasPrefix(p.Field, "metadata") }) {
 		return nil, false
 	}

@@ -107,5 +107,21 @@ func TestANodeGivesUpAFewBlocksAtATime(t *testing.T) {
 	}
 }
 
+// TestAHandleOfManyBlocksGivesUpAFewAtATime: those that it leaves empty stay the node's until it claims another.
+func TestAHandleOfManyBlocksGivesUpAFewAtATime(t *testing.T) {
+	f := newFixture(t)
+	f.raw(api.ResourcesPrefix+"nodes/h1", `{"metadata":{"labels":{"rack":"r2"}},"spec":{}}`)
+	f.put("ippools/p", `"cidr":"10.0.0.0/24","blockSize":32`)
+	f.assign("h1", "a", mostGivenUp+2)
+	f.put("ippools/p", `"cidr":"10.0.0.0/24","blockSize":32,"nodeSelector":"rack == \"r1\""`)
+	if freed, err := f.ReleaseByHandle(t.Context(), "a"); err != nil || len(freed) != mostGivenUp+2 {
+		t.Fatal(freed, err)
+	}
+	if got := strings.Count(f.state(), "block 10.0.0."); got != 2 {
+		t.Errorf("%d blocks are left, want 2:\n%s", got, f.state())
+	}
+	f.clean()
+}
+
 // handleKeeps is how many addresses of a handle are not released.
 var handleKeeps = map[string]int{"a": 1}

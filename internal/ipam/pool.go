@@ -163,24 +163,29 @@ func (w *resources) labelled(ctx context.Context, s datastore.Store, ref api.Ref
 	if known {
 		return r, nil
 	}
-	key, err := ref.Key()
-	if err != nil {
-		return nil, err
-	}
-	u, err := s.Get(ctx, key)
-	if err == nil {
-		var st api.Stored
-		st, err = api.DecodeStored(u)
-		r = st.Resource
-	} else if errors.Is(err, datastore.ErrNotFound) {
-		err = nil
-	}
+	st, err := readOne(ctx, s, ref)
 	if err == nil {
 		w.mu.Lock()
-		w.others[ref] = r
+		w.others[ref] = st.Resource
 		w.mu.Unlock()
 	}
-	return r, err
+	return st.Resource, err
+}
+
+// readOne reads a resource; the zero value if there is none.
+func readOne(ctx context.Context, s datastore.Store, ref api.Ref) (api.Stored, error) {
+	key, err := ref.Key()
+	if err != nil {
+		return api.Stored{}, err
+	}
+	u, err := s.Get(ctx, key)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return api.Stored{}, nil
+	}
+	if err != nil {
+		return api.Stored{}, err
+	}
+	return api.DecodeStored(u)
 }
 
 func netsOf(texts []string) []netip.Prefix {

@@ -22,6 +22,8 @@ type txn struct {
 	first  bool            // the first attempt of a change
 	cached bool            // nothing is read: blocks and affinities are taken from the cache, and handles are new
 	extra  *ExtraOps
+
+	givenUp int // blocks, see mostGivenUp
 }
 
 // doc is one key: a block, a handle, an affinity, or another resource.

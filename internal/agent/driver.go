@@ -75,46 +75,13 @@ func (s *kernelSession) parts(ctx context.Context, log *slog.Logger) map[string]
 	live := revoke.New(revoke.Config{Table: d.conntrack, Local: d.addrs, Log: log.With("part", "revoke")})
 	loop := dataplane.New(dataplane.Config{
 		Policy: policy, Forwarding: []dataplane.Driver{interfaces, tunnel.New(d.rtnl, tunnel.Config{}), routes, shape.New(d.rtnl), proxy.New(d.rtnl, d.sysctl)},
-		Followers: []dataplane.Follower{live}, Outcomes: s.outcomes, Observer: s, Log: log.With("part", "dataplane"),
+		Followers: []dataplane.Follower{live}, LinksFirst: true, Outcomes: s.outcomes, Observer: s, Log: log.With("part", "dataplane"),
 	})
 	return map[string]func(context.Context) error{
 		"ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "revoke": live.Run,
-		"policy": func(ctx context.Context) error { return policy.Run(ctx, d.nftEvents) },
-		"dataplane": func(ctx context.Context) error {
-			known, err := afterFirst(ctx, links.Changes())
-			if err != nil {
-				return err
-			}
-			return loop.Run(ctx, s.batches, known)
-		},
+		"policy":    func(ctx context.Context) error { return policy.Run(ctx, d.nftEvents) },
+		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, s.batches, links.Changes()) },
 	}
-}
-
-// afterFirst waits for the first report of interfaces, which has all, and returns a channel that has it already. So the loop knows the host's interfaces
-// when it takes the first commit, which comes at once and is complete; else it would say of each that it is absent.
-func afterFirst(ctx context.Context, reports <-chan []ifmon.Change) (<-chan []ifmon.Change, error) {
-	out := make(chan []ifmon.Change, 1)
-	select {
-	case first := <-reports:
-		out <- first
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	go func() {
-		for {
-			select {
-			case next := <-reports:
-				select {
-				case out <- next:
-				case <-ctx.Done():
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
 }
 
 // Commit implements [remote.Session]. It returns once the loop has done all, however often it has to try.

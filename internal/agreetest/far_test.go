@@ -67,32 +67,14 @@ type farHost struct {
 	n      *node
 	path   string         // of its socket
 	shadow *nftables.Conn // in a namespace that has nothing else
-	log    *locked
+	log    bytes.Buffer   // what it wrote, once end has returned
 	end    func()
-}
-
-// locked is what a process writes.
-type locked struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *locked) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func newFarHost(n *node) *farHost {
 	dir, err := os.MkdirTemp("", "twill-far-") // the path of a socket must be short
 	must(n.t, err)
-	f := &farHost{n: n, path: filepath.Join(dir, "s"), log: &locked{}}
+	f := &farHost{n: n, path: filepath.Join(dir, "s")}
 	t := n.t
 	netnstest.New(t).Do(func() {
 		f.shadow, err = nftables.Open()
@@ -104,7 +86,7 @@ func newFarHost(n *node) *farHost {
 		f.shadow.Close()
 		must(t, os.RemoveAll(dir))
 		if t.Failed() {
-			t.Logf("the driver wrote:\n%s", f.log)
+			t.Logf("the driver wrote:\n%s", f.log.String())
 		}
 	})
 	return f
@@ -116,7 +98,7 @@ func (f *farHost) begin() {
 	must(f.n.t, err)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), asFarDriver+"="+f.path)
-	cmd.Stdout, cmd.Stderr = f.log, f.log
+	cmd.Stdout, cmd.Stderr = &f.log, &f.log
 	alive, err := cmd.StdinPipe()
 	must(f.n.t, err)
 	must(f.n.t, f.n.host.Handle().Start(cmd))

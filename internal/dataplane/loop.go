@@ -16,6 +16,9 @@ type Config struct {
 	Policy     Driver   // decides which packets pass; nil: forwarding waits for no policy
 	Forwarding []Driver // route packets to endpoints; each is applied after Policy, in this order
 	Followers  []Follower
+	// LinksFirst has batches wait for the first report of interfaces, which has all. So a first batch that comes at once is not answered by saying of each
+	// interface that it is absent.
+	LinksFirst bool
 
 	Retry    time.Duration // wait after a first failure, doubled with each more; zero means 100ms
 	MaxRetry time.Duration // the longest such wait; zero means 30s
@@ -110,6 +113,10 @@ func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-cha
 			go l.listen(ctx, d, a.Drift())
 		}
 	}
+	held := batches
+	if l.cfg.LinksFirst {
+		batches = nil
+	}
 	for {
 		l.wake(timer)
 		select {
@@ -122,6 +129,7 @@ func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-cha
 			l.merge(b)
 		case c := <-links:
 			l.links(c)
+			batches = held
 		case n := <-l.drift:
 			l.drifted(n)
 		case <-l.pings:

@@ -18,7 +18,7 @@ func (h *Host) Measure(f *doctor.Facts, nodes ...string) []doctor.Path {
 	paths := h.ways(f, nodes)
 	mark, err := h.rtnl.EncryptedMark() // what is measured is the way of encrypted packets, and not that into the device which encrypts
 	if err != nil {
-		return paths
+		return nil
 	}
 	var wait sync.WaitGroup
 	for i := range paths {

@@ -158,6 +158,16 @@ func (r random) batch() intent.Batch {
 	return b
 }
 
+// twice is one rule that asks the source for a list and against one prefix, which one rule of iptables cannot: few random ones are so that a packet shows it.
+func twice() intent.Batch {
+	p := intent.Policy{ID: intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "twice"}, Ingress: []intent.Rule{{
+		Action: intent.Allow, Src: intent.Peer{Nets: prefixes("10.0.0.0/16", "10.0.1.0/24", "fd00::/32", "fd00:1::/32"), NotNets: prefixes("10.1.1.1/32", "fd01::1/128")},
+	}}}
+	e := intent.Endpoint{ID: pod, Label: "prod/web-0", Link: "cali1"}
+	intenttest.Normal(&e, intent.Tier{Name: "t", Default: intent.Deny, Ingress: []intent.PolicyID{p.ID}})
+	return intent.Batch{Policies: []intent.Policy{p}, Endpoints: []intent.Endpoint{e}}
+}
+
 // packet is one that a workload on cali1 would receive.
 func (r random) packet() verdict.Packet {
 	p := verdict.Packet{InLink: "up0", OutLink: "cali1", Src: pick(r, somewhere).Addr(), Proto: pick(r, someProtos[:6])}
@@ -248,6 +258,9 @@ func TestKernelAgreesWithVerdict(t *testing.T) {
 		for i := range batches {
 			r := random{rand.New(rand.NewPCG(seed, uint64(i)))}
 			b := r.batch()
+			if i == 0 {
+				b = twice()
+			}
 			k.load(t, b)
 			var state verdict.State
 			state.Merge(intent.Batch{IPSets: someSets, Policies: b.Policies, Endpoints: b.Endpoints})

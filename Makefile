@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: iptables dataplane-python vm vm-package docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: iptables meddle dataplane-python vm vm-package docker openstack image packages packages-test release release-check chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-netpol kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -65,9 +65,11 @@ up: deps build ## three hosts, six workloads, real policy, and a matrix of real 
 down: ## leave no trace
 	$(BIN) lab down
 
+# At a time: one more than there are processors, since much of what tests do is waiting.
+TEST_PACKAGES := $(shell expr $$(nproc) + 1)
 test: deps build ## everything, what waits most first; as root, so that kernel tests run
 	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh udhcpc dhclient /usr/lib/cni/portmap
-	REQUIRE_ROOT=1 go test -count=1 -timeout 45m ./internal/lab ./internal/dataplane/nft ./...
+	REQUIRE_ROOT=1 go test -count=1 -timeout 45m -p $(TEST_PACKAGES) ./internal/lab ./internal/dataplane/nft ./...
 
 agree: deps ## kernel, memory, verdict and world over many random worlds, and a kernel that a driver in another process programs; prints the table
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'TestKernelAgrees|TestMemoryAgrees' -v ./internal/agreetest -worlds 500 -paths 100
@@ -85,6 +87,11 @@ iptables: deps build ## what agree, mutants and the lab show of nftables, on bot
 	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run TestEachMutantIsCaught ./internal/agreetest -mutants -on iptables-legacy$(if $(SAMPLE), -every 3)
 	REQUIRE_ROOT=1 go test -count=1 -timeout 90m -run 'TestScriptOnIPTables|TestTheDataplaneChangesUnderStreams' ./internal/lab -iptables
 	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 90m -v -run TestCyclonusOnIPTables . -iptables
+
+MINUTES ?= 20
+meddle: deps ## for MINUTES others flush, reload and change tables and sets beside policy of ours, on both backends of iptables; then what an agent at rest takes (docs/dataplanes.md); SEED=N replays
+	@sh scripts/deps.sh iptables-nft-restore iptables-legacy-restore ipset
+	REQUIRE_ROOT=1 go test -count=1 -timeout 0 -run TestOthersMeddleWithIPTables -v ./internal/lab -meddle $(MINUTES)m -seed $(or $(SEED),0)
 
 dataplane-python: build ## an example of a driver in Python, made of the .proto and its page alone, judged as `twill dataplane conformance` judges any (docs/remote-dataplane.md)
 	@sh scripts/deps.sh protoc /usr/lib/python3/dist-packages/grpc /usr/lib/python3/dist-packages/google/protobuf

@@ -1,5 +1,11 @@
 package api
 
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
 // IPPool is a range of addresses that workloads get.
 type IPPool struct {
 	Object
@@ -20,6 +26,19 @@ type IPPoolSpec struct {
 	NamespaceSelector string   `json:"namespaceSelector,omitempty"`
 	AllowedUses       []string `json:"allowedUses,omitempty"`    // Workload, Tunnel, LoadBalancer
 	AssignmentMode    *string  `json:"assignmentMode,omitempty"` // nil: Automatic
+}
+
+// FirstOfEachCIDR returns the pools by which hosts go: of several with one CIDR the first by name, as upstream's agents and its confd have it. Pools are
+// by name, or by key. One whose CIDR cannot be read is left out.
+func FirstOfEachCIDR(pools map[string]*IPPool) map[string]*IPPool {
+	out, seen := map[string]*IPPool{}, map[netip.Prefix]bool{}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		cidr, err := netip.ParsePrefix(pools[name].Spec.CIDR)
+		if cidr = cidr.Masked(); err == nil && !seen[cidr] {
+			out[name], seen[cidr] = pools[name], true
+		}
+	}
+	return out
 }
 
 // Modes in which a pool's addresses are given out.

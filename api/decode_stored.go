@@ -144,6 +144,9 @@ func (d *decoder) identify() {
 
 // close does to each kind what wrong input must do to it.
 func (d *decoder) close() {
+	if r, ok := d.Resource.(*Profile); ok {
+		d.closePasses(r)
+	}
 	for _, l := range rulesOf(d.Resource) {
 		d.closeRules(l)
 	}
@@ -155,7 +158,6 @@ func (d *decoder) close() {
 	switch r := d.Resource.(type) {
 	case *Profile:
 		d.findings("spec", "spec.ingress", "spec.egress", "spec.labelsToApply*")
-		d.closeProfile(r)
 	case *Tier:
 		d.findings("spec", "spec.order")
 		d.closeTier(r)
@@ -280,13 +282,14 @@ func (d *decoder) closeTier(r *Tier) {
 	}
 }
 
-func (d *decoder) closeProfile(r *Profile) {
-	for _, rules := range []*[]Rule{&r.Spec.Ingress, &r.Spec.Egress} {
-		for i := range *rules {
-			rule := &(*rules)[i]
-			if rule.Action == Pass && !rule.Void {
-				d.problem("spec", "a profile's rule must not pass: there is nothing after profiles")
-				*rule = Rule{Action: Pass, Metadata: rule.Metadata, Void: true}
+// closePasses makes a Deny of each rule of a profile that passes: nothing comes after profiles, and what the rules before it
+// did not decide must not be allowed by those after it. It comes before [decoder.closeRules], which widens a Deny and voids a Pass.
+func (d *decoder) closePasses(r *Profile) {
+	for _, l := range rulesOf(r) {
+		for i := range *l.rules {
+			if rule := &(*l.rules)[i]; rule.Action == Pass {
+				d.problem(fmt.Sprintf("%s[%d].action", l.path, i), "is Pass: nothing comes after profiles; the rule denies")
+				rule.Action = Deny
 			}
 		}
 	}
@@ -299,7 +302,7 @@ func (d *decoder) closeWorkload(r *WorkloadEndpoint) {
 		d.shut("spec.ipNetworks", "no address that can be read")
 	}
 	r.Spec.IPNATs = slices.DeleteFunc(r.Spec.IPNATs, func(n IPNAT) bool {
-		reason := badNAT(n, r.Spec.IPNetworks)
+		reason := n.Bad(r.Spec.IPNetworks)
 		if reason != "" {
 			d.problem("spec.ipNATs", reason+"; ignored")
 		}

@@ -98,19 +98,28 @@ func defaultTier(r *Tier) {
 	}
 }
 
+// blockSize is the length of a pool's blocks: upstream's default where old versions wrote none.
+func (s *IPPoolSpec) blockSize() int {
+	switch {
+	case s.BlockSize != 0:
+		return s.BlockSize
+	case strings.Contains(s.CIDR, ":"):
+		return 122
+	}
+	return 26
+}
+
 func defaultPool(s *IPPoolSpec) {
+	if p, bad := prefixOf(s.CIDR); bad == "" && p == p.Masked() && strings.Contains(s.CIDR, "/") {
+		s.CIDR = p.String() // IPv6 can be written in many ways; upstream stores one
+	}
 	if s.VXLANMode == "" {
 		s.VXLANMode = "Never"
 	}
 	if s.IPIPMode == "" {
 		s.IPIPMode = "Never"
 	}
-	if s.BlockSize == 0 {
-		s.BlockSize = 26
-		if strings.Contains(s.CIDR, ":") {
-			s.BlockSize = 122
-		}
-	}
+	s.BlockSize = s.blockSize()
 	if s.NodeSelector == "" {
 		s.NodeSelector = "all()"
 	}

@@ -46,11 +46,13 @@ func TestStagedActionsAreDefaulted(t *testing.T) {
 
 func TestPoolsAreDefaulted(t *testing.T) {
 	for _, tt := range []struct{ spec, want string }{
-		{"{cidr: 10.65.0.0/16}", "26 Never Never all() [Workload Tunnel] Automatic"},
-		{"{cidr: 'fd65::/48'}", "122 Never Never all() [Workload Tunnel] Automatic"},
+		{"{cidr: 10.65.0.0/16}", "10.65.0.0/16 26 Never Never all() [Workload Tunnel] Automatic"},
+		{"{cidr: 'fd65::/48'}", "fd65::/48 122 Never Never all() [Workload Tunnel] Automatic"},
+		{"{cidr: 'FD65:0::/48'}", "fd65::/48 122 Never Never all() [Workload Tunnel] Automatic"}, // as upstream stores it
+		{"{cidr: 'fd65:0::1/48'}", "fd65:0::1/48 122 Never Never all() [Workload Tunnel] Automatic"},
 		{
 			"{cidr: 10.65.0.0/16, blockSize: 28, vxlanMode: Always, ipipMode: Never, nodeSelector: has(a), allowedUses: [Tunnel], assignmentMode: Manual}",
-			"28 Always Never has(a) [Tunnel] Manual",
+			"10.65.0.0/16 28 Always Never has(a) [Tunnel] Manual",
 		},
 	} {
 		docs, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\nspec: " + tt.spec))
@@ -59,7 +61,7 @@ func TestPoolsAreDefaulted(t *testing.T) {
 		}
 		Default(docs[0].Resource)
 		s := docs[0].Resource.(*IPPool).Spec
-		if got := fmt.Sprint(s.BlockSize, " ", s.VXLANMode, " ", s.IPIPMode, " ", s.NodeSelector, " ", s.AllowedUses, " ", *s.AssignmentMode); got != tt.want {
+		if got := fmt.Sprint(s.CIDR, " ", s.BlockSize, " ", s.VXLANMode, " ", s.IPIPMode, " ", s.NodeSelector, " ", s.AllowedUses, " ", *s.AssignmentMode); got != tt.want {
 			t.Errorf("%s becomes %s, want %s", tt.spec, got, tt.want)
 		}
 	}

@@ -16,6 +16,7 @@ type WorkloadEndpointSpec struct {
 	Endpoint                   string                 `json:"endpoint,omitempty"`
 	ServiceAccountName         string                 `json:"serviceAccountName,omitempty"`
 	IPNetworks                 []string               `json:"ipNetworks,omitempty"` // /32 and /128
+	AllowedIPs                 []string               `json:"allowedIps,omitempty"` // those of ipNetworks that DHCP does not serve; upstream's networking-calico writes it
 	IPNATs                     []IPNAT                `json:"ipNATs,omitempty"`
 	IPv4Gateway                string                 `json:"ipv4Gateway,omitempty"`
 	IPv6Gateway                string                 `json:"ipv6Gateway,omitempty"`

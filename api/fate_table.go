@@ -11,7 +11,6 @@ import (
 var unhonoured = slices.Concat(
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc (CalculationGraph) and dataplane (InternalDataplaneMainLoop)",
 		"name=syncer|calc|dataplane|CalculationGraph|InternalDataplaneMainLoop|async_calc_graph|int_dataplane")),
-	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
 	felixFates,
 )
@@ -39,13 +38,11 @@ func fatesOf[T any](groups ...[]Unhonoured) []Unhonoured {
 
 // What is said of settings that have no effect.
 const (
-	noEBPF        = "policy is enforced with nftables, not eBPF"
-	noIptables    = "where policy is in iptables, Twill does this in a way of its own"
-	noTunnels     = "Twill's tunnels are between the hosts of the datastore, and through the interfaces with the hosts' addresses"
-	noWindows     = "Twill runs on Linux"
-	forFaults     = "it is for finding faults in upstream's agent"
-	noControllers = "Twill has no such controller"
-	otherFlows    = "Twill's flows are read with `twill flows`"
+	noEBPF     = "policy is enforced with nftables, not eBPF"
+	noTunnels  = "Twill's tunnels are between the hosts of the datastore, and through the interfaces with the hosts' addresses"
+	noWindows  = "Twill runs on Linux"
+	forFaults  = "it is for finding faults in upstream's agent"
+	otherFlows = "Twill's flows are read with `twill flows`"
 )
 
 // felixFates are those of the agents' settings. Upstream's defaults are those of its FelixConfiguration reference (3.32) and
@@ -72,7 +69,8 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 		xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false cgroupV2Path`),
 	fate(Warned, "the lock of iptables is waited for in the kernel, up to 10 s and without intervals; XTABLES_LOCKFILE in the agent's environment is another place of it",
 		"iptablesLockFilePath=/run/xtables.lock iptablesLockProbeInterval=50ms iptablesLockTimeout=0s"),
-	fate(Warned, noIptables, `iptablesPostWriteCheckInterval=1s iptablesRefreshInterval=180s|90s maxIpsetSize=1048576`),
+	fate(Warned, "what is written into iptables is read back at once, after each time", "iptablesPostWriteCheckInterval=1s"),
+	fate(Warned, "a set of ipset may have 1048576 members", "maxIpsetSize=1048576"),
 	fate(Warned, "of what is said here, ChecksumOffloadBroken alone has an effect", "featureDetectOverride=ChecksumOffloadBroken=true|ChecksumOffloadBroken=false"),
 	fate(Warned, "what policy allows has passed Twill's table alone; the tables of others see the packet all the same",
 		"nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept"),
@@ -92,3 +90,14 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, otherFlows, "flowLogsCollectorDebugTrace=false flowLogsFlushInterval=15s|300s flowLogsGoldmaneServer"),
 	fate(Warned, noWindows, "windowsManageFirewallRules=Disabled windowsNetworkName"),
 )
+
+// agentsOwn are parameters of Calico's agent that no FelixConfiguration has, in lower case, and why they have no effect.
+var agentsOwn = map[string]string{
+	"typhawritetimeout": "what a relay takes too slowly is cut off by its 20 s without a sign of life",
+	"clusterguid":       inInformation, "clustertype": inInformation, "calicoversion": inInformation,
+	"debugpanicafter": forFaults, "debugsimulatedatarace": forFaults, "debugcpuprofilepath": "a profile is read over the port of debugPort",
+	"debugbpfcgroupv2": noEBPF, "debugbpfmaprepinenabled": noEBPF,
+	"variant": "there is one",
+}
+
+const inInformation = "it is in the ClusterInformation"

@@ -25,7 +25,7 @@ func TestFieldsWithoutEffectAreWarnedOf(t *testing.T) {
 		{name: "a field whose type is another than upstream's", in: felixHead + "{bpfEnabled: {a: [1]}}", warned: "spec.bpfEnabled"},
 		{name: "what would open", in: felixHead + "{istioAmbientMode: Enabled, bpfEnabled: true}", refused: "spec.istioAmbientMode"},
 		{name: "routes of the agent's", in: felixHead + "{deviceRouteProtocol: 3, removeExternalRoutes: false}"},
-		{name: "what is of iptables", in: felixHead + "{iptablesRefreshInterval: 9s, iptablesPostWriteCheckInterval: 9s, maxIpsetSize: 9}", warned: "spec.iptablesPostWriteCheckInterval spec.iptablesRefreshInterval spec.maxIpsetSize"},
+		{name: "what is of iptables", in: felixHead + "{iptablesRefreshInterval: 9s, iptablesPostWriteCheckInterval: 9s, maxIpsetSize: 9}", warned: "spec.iptablesPostWriteCheckInterval spec.maxIpsetSize"},
 		{name: "policy in iptables", in: felixHead + "{nftablesMode: Disabled, iptablesBackend: Legacy}"},
 		{name: "what finds faults in upstream's agent", in: felixHead + "{debugMemoryProfilePath: /a, debugSimulateCalcGraphHangAfter: 9s}", warned: "spec.debugSimulateCalcGraphHangAfter"},
 		{name: "logs into files", in: felixHead + "{logSeverityFile: Info, logSeveritySys: Info, logFilePath: /a, logDebugFilenameRegex: a, debugDisableLogDropping: true}"},

@@ -78,6 +78,7 @@ type FelixConfigurationSpec struct {
 	UseInternalDataplaneDriver *bool `json:"useInternalDataplaneDriver,omitempty"`
 
 	NftablesRefreshInterval  *string `json:"nftablesRefreshInterval,omitempty"`
+	IptablesRefreshInterval  *string `json:"iptablesRefreshInterval,omitempty"`
 	RouteRefreshInterval     *string `json:"routeRefreshInterval,omitempty"`
 	InterfaceRefreshInterval *string `json:"interfaceRefreshInterval,omitempty"`
 	IPSetsRefreshInterval    *string `json:"ipsetsRefreshInterval,omitempty"`

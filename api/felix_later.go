@@ -69,7 +69,6 @@ type LaterSettings struct {
 	IptablesLockProbeInterval          Later `json:"iptablesLockProbeInterval,omitempty"`
 	IptablesLockTimeout                Later `json:"iptablesLockTimeout,omitempty"`
 	IptablesPostWriteCheckInterval     Later `json:"iptablesPostWriteCheckInterval,omitempty"`
-	IptablesRefreshInterval            Later `json:"iptablesRefreshInterval,omitempty"`
 	IstioAmbientMode                   Later `json:"istioAmbientMode,omitempty"`
 	IstioDSCPMark                      Later `json:"istioDSCPMark,omitempty"`
 	KubeMasqueradeBit                  Later `json:"kubeMasqueradeBit,omitempty"`

@@ -35,6 +35,9 @@ func checkHTTP(r *Rule) string {
 		if (p.Exact == "") == (p.Prefix == "") {
 			return fmt.Sprintf("has paths[%d] that is not one of exact and prefix", i)
 		}
+		if !strings.HasPrefix(p.Exact+p.Prefix, "/") {
+			return fmt.Sprintf("has paths[%d] that does not begin with /, as the paths of all requests do (RFC 9112 section 3.2.1)", i)
+		}
 		if strings.ContainsAny(p.Exact+p.Prefix, "?# \t\r\n") {
 			return fmt.Sprintf("has paths[%d] that no request has: what follows ? or # is no part of a path, and a space ends it (RFC 3986 section 3.3)", i)
 		}

@@ -20,6 +20,8 @@ func TestWhereRulesMayAskOfRequests(t *testing.T) {
 		{"a Deny", KindNetworkPolicy, "ingress: [{action: Deny, http: {methods: [GET]}}]", "is possible only in Allow rules"},
 		{"UDP", KindNetworkPolicy, "ingress: [{action: Allow, protocol: UDP, http: {methods: [GET]}}]", "needs protocol TCP, or none"},
 		{"no kind of path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{}]}}]", "not one of exact and prefix"},
+		{"a path without a slash", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{prefix: /a}, {prefix: a/b}]}}]", "has paths[1] that does not begin with /"},
+		{"an asterisk as a path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{exact: '*'}]}}]", "has paths[0] that does not begin with /"},
 		{"a query in a path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{prefix: /a}, {exact: '/a?b'}]}}]", "has paths[1] that no request has"},
 		{"a fragment in a path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{exact: '/a#b'}]}}]", "has paths[0] that no request has"},
 		{"a space in a path", KindNetworkPolicy, "ingress: [{action: Allow, http: {paths: [{prefix: '/a b'}]}}]", "has paths[0] that no request has"},

@@ -218,6 +218,18 @@ func quoted(s string) []byte {
 // DecodeBlock reads a block whose allocations can be trusted to be within it.
 // What is amiss beyond that, [Block.Faults] tells.
 func DecodeBlock(u Update) (*Block, error) {
+	b, err := decodeBlock(u)
+	if err == nil {
+		err = b.wrong(u.Key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// decodeBlock reads a block, of which allocations may be wrong.
+func decodeBlock(u Update) (*Block, error) {
 	key, ok := ParseBlockKey(u.Key)
 	if !ok {
 		return nil, fmt.Errorf("%s: not the key of a block", u.Key)
@@ -231,19 +243,25 @@ func DecodeBlock(u Update) (*Block, error) {
 		return nil, fmt.Errorf("%s: is the block %s", u.Key, b.CIDR)
 	case b.CIDR.Addr().BitLen()-b.CIDR.Bits() > maxBlockBits:
 		return nil, fmt.Errorf("%s: more than 2^%d addresses are no block", u.Key, maxBlockBits)
-	case len(b.Allocations) != b.Size():
-		return nil, fmt.Errorf("%s: has %d allocations, want %d", u.Key, len(b.Allocations), b.Size())
-	}
-	for ord, at := range b.Allocations {
-		if at != nil && (*at < 0 || *at >= len(b.Attributes)) {
-			return nil, fmt.Errorf("%s: allocation %d refers to attributes %d of %d", u.Key, ord, *at, len(b.Attributes))
-		}
 	}
 	if b.Affinity == nil && b.HostAffinity != nil {
 		own := Owner{OwnerHost, *b.HostAffinity}.String()
 		b.Affinity, b.HostAffinity = &own, nil
 	}
 	return b, nil
+}
+
+// wrong returns what is wrong with a block's allocations.
+func (b *Block) wrong(key string) error {
+	if len(b.Allocations) != b.Size() {
+		return fmt.Errorf("%s: has %d allocations, want %d", key, len(b.Allocations), b.Size())
+	}
+	for ord, at := range b.Allocations {
+		if at != nil && (*at < 0 || *at >= len(b.Attributes)) {
+			return fmt.Errorf("%s: allocation %d refers to attributes %d of %d", key, ord, *at, len(b.Attributes))
+		}
+	}
+	return nil
 }
 
 // BlockOwner reads only whose a block is: false if it is nobody's. Those who route

@@ -16,14 +16,17 @@ func wordSet(text string) map[string]bool {
 	return out
 }
 
-// KnownSetting reports whether a FelixConfiguration of Calico's has a field of this name, in any case. Why is the reason where Twill does not act on it;
-// empty: it does.
+// KnownSetting reports whether a FelixConfiguration of Calico's has a field of this name, or Calico's agent a parameter, in any case. Why is the reason
+// where Twill does not act on it; empty: it does.
 func KnownSetting(name string) (why string, known bool) {
 	t := reflect.TypeFor[FelixConfigurationSpec]()
 	for _, u := range unhonoured {
 		if u.Type == t && strings.EqualFold(u.Field, name) {
 			return Notice{Fate: u.Fate, Why: u.Why}.Reason(), true
 		}
+	}
+	if why := agentsOwn[strings.ToLower(name)]; why != "" {
+		return Notice{Fate: Warned, Why: why}.Reason(), true
 	}
 	return "", fieldByName(t, name) != nil
 }

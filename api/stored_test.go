@@ -196,9 +196,24 @@ func TestTierWithABadActionDenies(t *testing.T) {
 }
 
 func TestAProfileMustNotPass(t *testing.T) {
-	r := stored(t, "profiles/p", `{"spec":{"ingress":[{"action":"Pass"},{"action":"Allow"}]}}`).Resource.(*Profile)
-	if !r.Spec.Ingress[0].Void || r.Spec.Ingress[1].Void {
-		t.Errorf("got %+v", r.Spec.Ingress)
+	s := stored(t, "profiles/p", `{"spec":{"ingress":[{"action":"Pass","protocol":"TCP","source":{"selector":"has(a)"}},{"action":"Allow"}],
+"egress":[{"action":"Pass","protocol":"TCP","source":{"selector":"has("}}]}}`)
+	spec := s.Resource.(*Profile).Spec
+	if r := spec.Ingress[0]; r.Action != Deny || r.Void || r.Protocol == nil || r.Source.Selector != "has(a)" {
+		t.Errorf("it does not deny what it would pass: %+v", r)
+	}
+	if r := spec.Ingress[1]; r.Action != Allow || r.Void {
+		t.Errorf("the next rule: %+v", r)
+	}
+	if r := spec.Egress[0]; r.Action != Deny || r.Void || r.Protocol == nil || r.Source.Selector != "" {
+		t.Errorf("what is not understood is not denied: %+v", r)
+	}
+	var fields []string
+	for _, p := range s.Problems {
+		fields = append(fields, p.Field)
+	}
+	if want := []string{"spec.ingress[0].action", "spec.egress[0].action", "spec.egress[0].source.selector"}; !slices.Equal(fields, want) || s.Closed != "" {
+		t.Errorf("problems %v, want %v; closed %q", fields, want, s.Closed)
 	}
 }
 

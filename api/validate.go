@@ -69,10 +69,12 @@ func (v *validator) optionally(path, value string, allowed ...string) {
 
 // unique fails at each element that was there before.
 func (v *validator) unique(path string, list []string) {
+	seen := make(map[string]bool, len(list))
 	for i, s := range list {
-		if slices.Contains(list[:i], s) {
+		if seen[s] {
 			v.fail(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("%q is there twice", s))
 		}
+		seen[s] = true
 	}
 }
 
@@ -98,8 +100,10 @@ func (v *validator) spec() {
 		v.profile(r)
 	case *NetworkSet:
 		v.nets("spec.nets", r.Spec.Nets)
+		v.unique("spec.nets", r.Spec.Nets)
 	case *GlobalNetworkSet:
 		v.nets("spec.nets", r.Spec.Nets)
+		v.unique("spec.nets", r.Spec.Nets)
 	case *WorkloadEndpoint:
 		v.workload(r)
 	case *HostEndpoint:

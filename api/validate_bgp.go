@@ -9,10 +9,14 @@ import (
 	"time"
 )
 
+// Limits of times that messages of BGP can say.
+const (
+	MaxBGPRestart   = 4095 * time.Second  // RFC 4724: twelve bits
+	MaxBGPKeepalive = 21845 * time.Second // a third of the hold time, which is 16 bits (RFC 4271, 4.2)
+)
+
 // Limits of BGP's own.
 const (
-	maxRestart      = 4095 * time.Second // RFC 4724: twelve bits
-	maxKeepalive    = 21845 * time.Second
 	communityParts  = 2
 	largeCommunity  = 3
 	maxFilterOps    = 10
@@ -42,7 +46,7 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 	v.peeringAddress("spec.localWorkloadPeeringIPV6", s.LocalWorkloadPeeringIPv6, false)
 	v.communities(s)
 	v.bgpPassword("spec.nodeMeshPassword", s.NodeMeshPassword)
-	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, maxRestart)
+	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, MaxBGPRestart)
 	v.routePriority("spec.ipv4NormalRoutePriority", s.IPv4NormalRoutePriority)
 	v.routePriority("spec.ipv6NormalRoutePriority", s.IPv6NormalRoutePriority)
 	v.optionally("spec.bindMode", s.BindMode, "None", "NodeIP")
@@ -231,8 +235,8 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 	v.optionally("spec.sourceAddress", s.SourceAddress, "UseNodeIP", "None")
 	v.optionally("spec.reversePeering", s.ReversePeering, "Auto", "Manual")
 	v.bgpPassword("spec.password", s.Password)
-	v.bgpTime("spec.maxRestartTime", s.MaxRestartTime, maxRestart)
-	v.bgpTime("spec.keepaliveTime", s.KeepaliveTime, maxKeepalive)
+	v.bgpTime("spec.maxRestartTime", s.MaxRestartTime, MaxBGPRestart)
+	v.bgpTime("spec.keepaliveTime", s.KeepaliveTime, MaxBGPKeepalive)
 	if n := s.NumAllowedLocalASNumbers; n != nil && (*n < 0 || *n > 255) {
 		v.fail("spec.numAllowedLocalASNumbers", fmt.Sprintf("is %d: want 0 to 255", *n))
 	}

@@ -114,17 +114,24 @@ func ValidateUpdate(old, fresh Resource) FieldErrors {
 	was, ok1 := old.(*IPPool)
 	is, ok2 := fresh.(*IPPool)
 	if ok1 && ok2 {
-		if was.Spec.CIDR != is.Spec.CIDR {
+		if !SameRange(was.Spec.CIDR, is.Spec.CIDR) {
 			v.fail("spec.cidr", fmt.Sprintf("cannot be changed from %s: make another pool", was.Spec.CIDR))
 		}
-		if was.Spec.BlockSize != is.Spec.BlockSize {
-			v.fail("spec.blockSize", fmt.Sprintf("cannot be changed from %d: make another pool", was.Spec.BlockSize))
+		if size := was.Spec.blockSize(); size != is.Spec.blockSize() {
+			v.fail("spec.blockSize", fmt.Sprintf("cannot be changed from %d: make another pool", size))
 		}
 		if slices.Contains(was.Spec.AllowedUses, useLoadBalancer) && !slices.Contains(is.Spec.AllowedUses, useLoadBalancer) {
 			v.fail("spec.allowedUses", "cannot be changed from LoadBalancer: make another pool")
 		}
 	}
 	return v.errs
+}
+
+// sameRange reports whether two texts are one prefix, as 10.65.0.1/16, which old versions may have stored, and 10.65.0.0/16 are.
+func SameRange(was, is string) bool {
+	p, bad1 := prefixOf(was)
+	q, bad2 := prefixOf(is)
+	return was == is || bad1 == "" && bad2 == "" && p.Masked() == q.Masked()
 }
 
 // ValidateAmong returns what is wrong with a resource beside others of its kind.

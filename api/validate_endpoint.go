@@ -20,6 +20,7 @@ func (v *validator) workload(r *WorkloadEndpoint) {
 		v.suggest("metadata.name", fmt.Sprintf("is %q, but node, orchestrator, workload and endpoint make it another", m.Name), name)
 	}
 	v.addresses("spec.ipNetworks", s.IPNetworks)
+	v.addresses("spec.allowedIps", s.AllowedIPs)
 	v.floating(s)
 	v.limits(s.QoSControls)
 	v.gateway("spec.ipv4Gateway", s.IPv4Gateway, true)
@@ -71,7 +72,7 @@ func (v *validator) floating(s *WorkloadEndpointSpec) {
 	seen := map[string]bool{}
 	for i, n := range s.IPNATs {
 		path := fmt.Sprintf("spec.ipNATs[%d]", i)
-		v.check(path, badNAT(n, s.IPNetworks))
+		v.check(path, n.Bad(s.IPNetworks))
 		if seen[n.ExternalIP] {
 			v.fail(path+".externalIP", fmt.Sprintf("%s is there twice", n.ExternalIP))
 		}
@@ -79,8 +80,8 @@ func (v *validator) floating(s *WorkloadEndpointSpec) {
 	}
 }
 
-// badNAT says what is wrong with a floating address of a workload that has some addresses.
-func badNAT(n IPNAT, own []string) string {
+// Bad says what is wrong with a floating address of a workload that has some addresses; empty: nothing is.
+func (n IPNAT) Bad(own []string) string {
 	in, reason := addrOf(n.InternalIP)
 	if reason != "" {
 		return "internalIP " + reason

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -125,6 +126,7 @@ func (v *validator) felixDurations(s *FelixConfigurationSpec) {
 		{"spec.reportingTTL", s.ReportingTTL},
 		{"spec.endpointReportingDelay", s.EndpointReportingDelay},
 		{"spec.nftablesRefreshInterval", s.NftablesRefreshInterval},
+		{"spec.iptablesRefreshInterval", s.IptablesRefreshInterval},
 		{"spec.routeRefreshInterval", s.RouteRefreshInterval},
 		{"spec.interfaceRefreshInterval", s.InterfaceRefreshInterval},
 		{"spec.ipsetsRefreshInterval", s.IPSetsRefreshInterval},
@@ -361,10 +363,19 @@ func (v *validator) excluded(path, list string) {
 		pattern, ok := ExcludedPattern(s)
 		if !ok {
 			v.check(path, badInterface(s))
-		} else if _, err := regexp.Compile(pattern); err != nil {
+		} else if err := CheckExcluded(pattern); err != nil {
 			v.fail(path, err.Error())
 		}
 	}
+}
+
+// CheckExcluded returns an error if a regular expression of interfaceExclude is none, or empty: that matches every interface.
+func CheckExcluded(pattern string) error {
+	if pattern == "" {
+		return errors.New("has an empty regular expression, //: it matches every interface")
+	}
+	_, err := regexp.Compile(pattern)
+	return err
 }
 
 // ExcludedPattern is the regular expression that a word of interfaceExclude is, between slashes; false: it is a name.

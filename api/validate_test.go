@@ -125,10 +125,30 @@ func TestPoolsCannotMoveOrOverlap(t *testing.T) {
 	if errs := ValidateUpdate(a, pool("a", "10.65.0.0/16")); len(errs) != 0 {
 		t.Errorf("the same: %v", errs)
 	}
+	for _, tt := range []struct {
+		was, is string
+		refused bool
+	}{
+		{"10.65.0.1/16", "10.65.0.0/16", false},
+		{"fd65:0:0::/48", "fd65::/48", false},
+		{"FD65::/48", "fd65::/48", false},
+		{"fd65::1/48", "fd65::/48", false},
+		{"10.65.0.0/16", "10.65.0.0/17", true},
+		{"everything", "everything", false}, // is refused as it is
+		{"everything", "10.65.0.0/16", true},
+		{"10.65.0.0/16", "everything", true},
+	} {
+		if errs := ValidateUpdate(pool("a", tt.was), pool("a", tt.is)); (len(errs) > 0) != tt.refused {
+			t.Errorf("%s to %s: %v", tt.was, tt.is, errs)
+		}
+	}
 	finer := pool("a", "10.65.0.0/16")
 	finer.Spec.BlockSize = 28
 	if errs := ValidateUpdate(a, finer); len(errs) != 1 || errs[0].Path != "spec.blockSize" {
 		t.Errorf("with other blocks: %v", errs)
+	}
+	if errs := ValidateUpdate(&IPPool{Spec: IPPoolSpec{CIDR: "10.65.0.0/16"}}, a); len(errs) != 0 { // as old versions stored it
+		t.Errorf("with the blocks that it has by itself: %v", errs)
 	}
 	balancers := pool("a", "10.65.0.0/16")
 	balancers.Spec.AllowedUses = []string{"LoadBalancer"}

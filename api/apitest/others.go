@@ -71,6 +71,8 @@ var others = []struct{ kind, name, spec, want string }{
 	{"Node", "a", "{addresses: [{address: x}]}", "spec.addresses[0].address"},
 	{"Node", "a", "{vxlanTunnelMACAddr: x}", "spec.vxlanTunnelMACAddr"},
 	{"FelixConfiguration", "default", "{reportingInterval: 1m30s, defaultEndpointToHostAction: accept}", ""},
+	{"FelixConfiguration", "default", "{interfaceExclude: 'kube-ipvs0, /^veth/,'}", ""},
+	{"FelixConfiguration", "default", "{interfaceExclude: 'kube-ipvs0,//'}", "spec.interfaceExclude"},
 	{"FelixConfiguration", "default", "{reportingInterval: soon}", "spec.reportingInterval"},
 	{"FelixConfiguration", "default", "{logActionRateLimit: 9999/day, logActionRateLimitBurst: 9999}", ""},
 	{"FelixConfiguration", "default", "{logActionRateLimit: none}", ""},

@@ -13,12 +13,11 @@
 package dataplanepb
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -2398,14 +2397,17 @@ func (x *Tier) GetEgress() []*PolicyID {
 }
 
 type Route struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Destination   string                 `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
-	Kind          Route_Kind             `protobuf:"varint,2,opt,name=kind,proto3,enum=twill.dataplane.v1.Route_Kind" json:"kind,omitempty"`
-	Link          string                 `protobuf:"bytes,3,opt,name=link,proto3" json:"link,omitempty"`
-	Mac           string                 `protobuf:"bytes,4,opt,name=mac,proto3" json:"mac,omitempty"`
-	Node          string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
-	Via           string                 `protobuf:"bytes,6,opt,name=via,proto3" json:"via,omitempty"`                                       // of TUNNEL: empty, and the destination is unreachable
-	Move          Route_Move             `protobuf:"varint,7,opt,name=move,proto3,enum=twill.dataplane.v1.Route_Move" json:"move,omitempty"` // of LINK
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Destination string                 `protobuf:"bytes,1,opt,name=destination,proto3" json:"destination,omitempty"`
+	Kind        Route_Kind             `protobuf:"varint,2,opt,name=kind,proto3,enum=twill.dataplane.v1.Route_Kind" json:"kind,omitempty"`
+	Link        string                 `protobuf:"bytes,3,opt,name=link,proto3" json:"link,omitempty"`
+	Mac         string                 `protobuf:"bytes,4,opt,name=mac,proto3" json:"mac,omitempty"`
+	Node        string                 `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
+	Via         string                 `protobuf:"bytes,6,opt,name=via,proto3" json:"via,omitempty"`                                       // of TUNNEL: empty, and the destination is unreachable
+	Move        Route_Move             `protobuf:"varint,7,opt,name=move,proto3,enum=twill.dataplane.v1.Route_Move" json:"move,omitempty"` // of LINK
+	// of LINK: all endpoints of this node that have the address, if there are several; link, mac and move are the first one's. The route is that of the first
+	// whose link is there and up, and else that of the first.
+	Claims        []*Route_Claim `protobuf:"bytes,8,rep,name=claims,proto3" json:"claims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2487,6 +2489,13 @@ func (x *Route) GetMove() Route_Move {
 		return x.Move
 	}
 	return Route_STAYS
+}
+
+func (x *Route) GetClaims() []*Route_Claim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
 }
 
 type PeerID struct {
@@ -3800,6 +3809,82 @@ func (x *RouteSettings) GetSettle() uint64 {
 	return 0
 }
 
+type Route_Claim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      *EndpointID            `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Link          string                 `protobuf:"bytes,2,opt,name=link,proto3" json:"link,omitempty"`
+	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	Move          Route_Move             `protobuf:"varint,4,opt,name=move,proto3,enum=twill.dataplane.v1.Route_Move" json:"move,omitempty"`
+	Shared        bool                   `protobuf:"varint,5,opt,name=shared,proto3" json:"shared,omitempty"` // it is no fault of this endpoint's not to have the route; it is one of others', and the outcome of the endpoint
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Route_Claim) Reset() {
+	*x = Route_Claim{}
+	mi := &file_dataplane_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Route_Claim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Route_Claim) ProtoMessage() {}
+
+func (x *Route_Claim) ProtoReflect() protoreflect.Message {
+	mi := &file_dataplane_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Route_Claim.ProtoReflect.Descriptor instead.
+func (*Route_Claim) Descriptor() ([]byte, []int) {
+	return file_dataplane_proto_rawDescGZIP(), []int{25, 0}
+}
+
+func (x *Route_Claim) GetEndpoint() *EndpointID {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *Route_Claim) GetLink() string {
+	if x != nil {
+		return x.Link
+	}
+	return ""
+}
+
+func (x *Route_Claim) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+func (x *Route_Claim) GetMove() Route_Move {
+	if x != nil {
+		return x.Move
+	}
+	return Route_STAYS
+}
+
+func (x *Route_Claim) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
 var File_dataplane_proto protoreflect.FileDescriptor
 
 const file_dataplane_proto_rawDesc = "" +
@@ -3958,7 +4043,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\adefault\x18\x02 \x01(\x0e2\x1a.twill.dataplane.v1.ActionR\adefault\x126\n" +
 	"\aingress\x18\x03 \x03(\v2\x1c.twill.dataplane.v1.PolicyIDR\aingress\x124\n" +
-	"\x06egress\x18\x04 \x03(\v2\x1c.twill.dataplane.v1.PolicyIDR\x06egress\"\xcd\x02\n" +
+	"\x06egress\x18\x04 \x03(\v2\x1c.twill.dataplane.v1.PolicyIDR\x06egress\"\xbe\x04\n" +
 	"\x05Route\x12 \n" +
 	"\vdestination\x18\x01 \x01(\tR\vdestination\x122\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1e.twill.dataplane.v1.Route.KindR\x04kind\x12\x12\n" +
@@ -3966,7 +4051,14 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x03mac\x18\x04 \x01(\tR\x03mac\x12\x12\n" +
 	"\x04node\x18\x05 \x01(\tR\x04node\x12\x10\n" +
 	"\x03via\x18\x06 \x01(\tR\x03via\x122\n" +
-	"\x04move\x18\a \x01(\x0e2\x1e.twill.dataplane.v1.Route.MoveR\x04move\"F\n" +
+	"\x04move\x18\a \x01(\x0e2\x1e.twill.dataplane.v1.Route.MoveR\x04move\x127\n" +
+	"\x06claims\x18\b \x03(\v2\x1f.twill.dataplane.v1.Route.ClaimR\x06claims\x1a\xb5\x01\n" +
+	"\x05Claim\x12:\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x1e.twill.dataplane.v1.EndpointIDR\bendpoint\x12\x12\n" +
+	"\x04link\x18\x02 \x01(\tR\x04link\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\tR\x03mac\x122\n" +
+	"\x04move\x18\x04 \x01(\x0e2\x1e.twill.dataplane.v1.Route.MoveR\x04move\x12\x16\n" +
+	"\x06shared\x18\x05 \x01(\bR\x06shared\"F\n" +
 	"\x04Kind\x12\b\n" +
 	"\x04LINK\x10\x00\x12\r\n" +
 	"\tBLACKHOLE\x10\x01\x12\n" +
@@ -4136,62 +4228,60 @@ func file_dataplane_proto_rawDescGZIP() []byte {
 	return file_dataplane_proto_rawDescData
 }
 
-var (
-	file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-	file_dataplane_proto_msgTypes  = make([]protoimpl.MessageInfo, 42)
-	file_dataplane_proto_goTypes   = []any{
-		Action(0),                    // 0: twill.dataplane.v1.Action
-		TunnelKind(0),                // 1: twill.dataplane.v1.TunnelKind
-		IPSet_Kind(0),                // 2: twill.dataplane.v1.IPSet.Kind
-		Route_Kind(0),                // 3: twill.dataplane.v1.Route.Kind
-		Route_Move(0),                // 4: twill.dataplane.v1.Route.Move
-		HostSettings_ToHost(0),       // 5: twill.dataplane.v1.HostSettings.ToHost
-		HostSettings_ServiceLoops(0), // 6: twill.dataplane.v1.HostSettings.ServiceLoops
-		(*ToDriver)(nil),             // 7: twill.dataplane.v1.ToDriver
-		(*FromDriver)(nil),           // 8: twill.dataplane.v1.FromDriver
-		(*Hello)(nil),                // 9: twill.dataplane.v1.Hello
-		(*Welcome)(nil),              // 10: twill.dataplane.v1.Welcome
-		(*Commit)(nil),               // 11: twill.dataplane.v1.Commit
-		(*Committed)(nil),            // 12: twill.dataplane.v1.Committed
-		(*Outcome)(nil),              // 13: twill.dataplane.v1.Outcome
-		(*Key)(nil),                  // 14: twill.dataplane.v1.Key
-		(*IPSet)(nil),                // 15: twill.dataplane.v1.IPSet
-		(*Member)(nil),               // 16: twill.dataplane.v1.Member
-		(*MembersChange)(nil),        // 17: twill.dataplane.v1.MembersChange
-		(*PolicyID)(nil),             // 18: twill.dataplane.v1.PolicyID
-		(*Policy)(nil),               // 19: twill.dataplane.v1.Policy
-		(*Rule)(nil),                 // 20: twill.dataplane.v1.Rule
-		(*ICMP)(nil),                 // 21: twill.dataplane.v1.ICMP
-		(*Peer)(nil),                 // 22: twill.dataplane.v1.Peer
-		(*PortRange)(nil),            // 23: twill.dataplane.v1.PortRange
-		(*EndpointID)(nil),           // 24: twill.dataplane.v1.EndpointID
-		(*Endpoint)(nil),             // 25: twill.dataplane.v1.Endpoint
-		(*NAT)(nil),                  // 26: twill.dataplane.v1.NAT
-		(*QoS)(nil),                  // 27: twill.dataplane.v1.QoS
-		(*Limits)(nil),               // 28: twill.dataplane.v1.Limits
-		(*Bandwidth)(nil),            // 29: twill.dataplane.v1.Bandwidth
-		(*Stages)(nil),               // 30: twill.dataplane.v1.Stages
-		(*Tier)(nil),                 // 31: twill.dataplane.v1.Tier
-		(*Route)(nil),                // 32: twill.dataplane.v1.Route
-		(*PeerID)(nil),               // 33: twill.dataplane.v1.PeerID
-		(*TunnelPeer)(nil),           // 34: twill.dataplane.v1.TunnelPeer
-		(*HostSettings)(nil),         // 35: twill.dataplane.v1.HostSettings
-		(*LocalSubnet)(nil),          // 36: twill.dataplane.v1.LocalSubnet
-		(*ServicePrefixes)(nil),      // 37: twill.dataplane.v1.ServicePrefixes
-		(*IPTablesSettings)(nil),     // 38: twill.dataplane.v1.IPTablesSettings
-		(*KernelSettings)(nil),       // 39: twill.dataplane.v1.KernelSettings
-		(*Failsafe)(nil),             // 40: twill.dataplane.v1.Failsafe
-		(*LogSettings)(nil),          // 41: twill.dataplane.v1.LogSettings
-		(*NATOutgoing)(nil),          // 42: twill.dataplane.v1.NATOutgoing
-		(*Tunnel)(nil),               // 43: twill.dataplane.v1.Tunnel
-		(*VXLANSettings)(nil),        // 44: twill.dataplane.v1.VXLANSettings
-		(*WireGuardSettings)(nil),    // 45: twill.dataplane.v1.WireGuardSettings
-		(*TableRange)(nil),           // 46: twill.dataplane.v1.TableRange
-		(*MTUSettings)(nil),          // 47: twill.dataplane.v1.MTUSettings
-		(*RouteSettings)(nil),        // 48: twill.dataplane.v1.RouteSettings
-	}
-)
-
+var file_dataplane_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_dataplane_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_dataplane_proto_goTypes = []any{
+	(Action)(0),                    // 0: twill.dataplane.v1.Action
+	(TunnelKind)(0),                // 1: twill.dataplane.v1.TunnelKind
+	(IPSet_Kind)(0),                // 2: twill.dataplane.v1.IPSet.Kind
+	(Route_Kind)(0),                // 3: twill.dataplane.v1.Route.Kind
+	(Route_Move)(0),                // 4: twill.dataplane.v1.Route.Move
+	(HostSettings_ToHost)(0),       // 5: twill.dataplane.v1.HostSettings.ToHost
+	(HostSettings_ServiceLoops)(0), // 6: twill.dataplane.v1.HostSettings.ServiceLoops
+	(*ToDriver)(nil),               // 7: twill.dataplane.v1.ToDriver
+	(*FromDriver)(nil),             // 8: twill.dataplane.v1.FromDriver
+	(*Hello)(nil),                  // 9: twill.dataplane.v1.Hello
+	(*Welcome)(nil),                // 10: twill.dataplane.v1.Welcome
+	(*Commit)(nil),                 // 11: twill.dataplane.v1.Commit
+	(*Committed)(nil),              // 12: twill.dataplane.v1.Committed
+	(*Outcome)(nil),                // 13: twill.dataplane.v1.Outcome
+	(*Key)(nil),                    // 14: twill.dataplane.v1.Key
+	(*IPSet)(nil),                  // 15: twill.dataplane.v1.IPSet
+	(*Member)(nil),                 // 16: twill.dataplane.v1.Member
+	(*MembersChange)(nil),          // 17: twill.dataplane.v1.MembersChange
+	(*PolicyID)(nil),               // 18: twill.dataplane.v1.PolicyID
+	(*Policy)(nil),                 // 19: twill.dataplane.v1.Policy
+	(*Rule)(nil),                   // 20: twill.dataplane.v1.Rule
+	(*ICMP)(nil),                   // 21: twill.dataplane.v1.ICMP
+	(*Peer)(nil),                   // 22: twill.dataplane.v1.Peer
+	(*PortRange)(nil),              // 23: twill.dataplane.v1.PortRange
+	(*EndpointID)(nil),             // 24: twill.dataplane.v1.EndpointID
+	(*Endpoint)(nil),               // 25: twill.dataplane.v1.Endpoint
+	(*NAT)(nil),                    // 26: twill.dataplane.v1.NAT
+	(*QoS)(nil),                    // 27: twill.dataplane.v1.QoS
+	(*Limits)(nil),                 // 28: twill.dataplane.v1.Limits
+	(*Bandwidth)(nil),              // 29: twill.dataplane.v1.Bandwidth
+	(*Stages)(nil),                 // 30: twill.dataplane.v1.Stages
+	(*Tier)(nil),                   // 31: twill.dataplane.v1.Tier
+	(*Route)(nil),                  // 32: twill.dataplane.v1.Route
+	(*PeerID)(nil),                 // 33: twill.dataplane.v1.PeerID
+	(*TunnelPeer)(nil),             // 34: twill.dataplane.v1.TunnelPeer
+	(*HostSettings)(nil),           // 35: twill.dataplane.v1.HostSettings
+	(*LocalSubnet)(nil),            // 36: twill.dataplane.v1.LocalSubnet
+	(*ServicePrefixes)(nil),        // 37: twill.dataplane.v1.ServicePrefixes
+	(*IPTablesSettings)(nil),       // 38: twill.dataplane.v1.IPTablesSettings
+	(*KernelSettings)(nil),         // 39: twill.dataplane.v1.KernelSettings
+	(*Failsafe)(nil),               // 40: twill.dataplane.v1.Failsafe
+	(*LogSettings)(nil),            // 41: twill.dataplane.v1.LogSettings
+	(*NATOutgoing)(nil),            // 42: twill.dataplane.v1.NATOutgoing
+	(*Tunnel)(nil),                 // 43: twill.dataplane.v1.Tunnel
+	(*VXLANSettings)(nil),          // 44: twill.dataplane.v1.VXLANSettings
+	(*WireGuardSettings)(nil),      // 45: twill.dataplane.v1.WireGuardSettings
+	(*TableRange)(nil),             // 46: twill.dataplane.v1.TableRange
+	(*MTUSettings)(nil),            // 47: twill.dataplane.v1.MTUSettings
+	(*RouteSettings)(nil),          // 48: twill.dataplane.v1.RouteSettings
+	(*Route_Claim)(nil),            // 49: twill.dataplane.v1.Route.Claim
+}
 var file_dataplane_proto_depIdxs = []int32{
 	9,  // 0: twill.dataplane.v1.ToDriver.hello:type_name -> twill.dataplane.v1.Hello
 	15, // 1: twill.dataplane.v1.ToDriver.ip_set:type_name -> twill.dataplane.v1.IPSet
@@ -4244,33 +4334,36 @@ var file_dataplane_proto_depIdxs = []int32{
 	18, // 48: twill.dataplane.v1.Tier.egress:type_name -> twill.dataplane.v1.PolicyID
 	3,  // 49: twill.dataplane.v1.Route.kind:type_name -> twill.dataplane.v1.Route.Kind
 	4,  // 50: twill.dataplane.v1.Route.move:type_name -> twill.dataplane.v1.Route.Move
-	1,  // 51: twill.dataplane.v1.PeerID.kind:type_name -> twill.dataplane.v1.TunnelKind
-	1,  // 52: twill.dataplane.v1.TunnelPeer.kind:type_name -> twill.dataplane.v1.TunnelKind
-	5,  // 53: twill.dataplane.v1.HostSettings.endpoint_to_host:type_name -> twill.dataplane.v1.HostSettings.ToHost
-	40, // 54: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
-	40, // 55: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
-	41, // 56: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
-	42, // 57: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
-	43, // 58: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
-	44, // 59: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
-	45, // 60: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
-	47, // 61: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
-	48, // 62: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
-	39, // 63: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
-	38, // 64: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
-	37, // 65: twill.dataplane.v1.HostSettings.services:type_name -> twill.dataplane.v1.ServicePrefixes
-	6,  // 66: twill.dataplane.v1.HostSettings.service_loops:type_name -> twill.dataplane.v1.HostSettings.ServiceLoops
-	36, // 67: twill.dataplane.v1.HostSettings.local_subnet:type_name -> twill.dataplane.v1.LocalSubnet
-	23, // 68: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
-	40, // 69: twill.dataplane.v1.WireGuardSettings.in_clear:type_name -> twill.dataplane.v1.Failsafe
-	46, // 70: twill.dataplane.v1.WireGuardSettings.tables:type_name -> twill.dataplane.v1.TableRange
-	7,  // 71: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
-	8,  // 72: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
-	72, // [72:73] is the sub-list for method output_type
-	71, // [71:72] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	49, // 51: twill.dataplane.v1.Route.claims:type_name -> twill.dataplane.v1.Route.Claim
+	1,  // 52: twill.dataplane.v1.PeerID.kind:type_name -> twill.dataplane.v1.TunnelKind
+	1,  // 53: twill.dataplane.v1.TunnelPeer.kind:type_name -> twill.dataplane.v1.TunnelKind
+	5,  // 54: twill.dataplane.v1.HostSettings.endpoint_to_host:type_name -> twill.dataplane.v1.HostSettings.ToHost
+	40, // 55: twill.dataplane.v1.HostSettings.failsafe_in:type_name -> twill.dataplane.v1.Failsafe
+	40, // 56: twill.dataplane.v1.HostSettings.failsafe_out:type_name -> twill.dataplane.v1.Failsafe
+	41, // 57: twill.dataplane.v1.HostSettings.log:type_name -> twill.dataplane.v1.LogSettings
+	42, // 58: twill.dataplane.v1.HostSettings.nat_outgoing:type_name -> twill.dataplane.v1.NATOutgoing
+	43, // 59: twill.dataplane.v1.HostSettings.tunnels:type_name -> twill.dataplane.v1.Tunnel
+	44, // 60: twill.dataplane.v1.HostSettings.vxlan:type_name -> twill.dataplane.v1.VXLANSettings
+	45, // 61: twill.dataplane.v1.HostSettings.wireguard:type_name -> twill.dataplane.v1.WireGuardSettings
+	47, // 62: twill.dataplane.v1.HostSettings.mtu:type_name -> twill.dataplane.v1.MTUSettings
+	48, // 63: twill.dataplane.v1.HostSettings.routes:type_name -> twill.dataplane.v1.RouteSettings
+	39, // 64: twill.dataplane.v1.HostSettings.kernel:type_name -> twill.dataplane.v1.KernelSettings
+	38, // 65: twill.dataplane.v1.HostSettings.iptables:type_name -> twill.dataplane.v1.IPTablesSettings
+	37, // 66: twill.dataplane.v1.HostSettings.services:type_name -> twill.dataplane.v1.ServicePrefixes
+	6,  // 67: twill.dataplane.v1.HostSettings.service_loops:type_name -> twill.dataplane.v1.HostSettings.ServiceLoops
+	36, // 68: twill.dataplane.v1.HostSettings.local_subnet:type_name -> twill.dataplane.v1.LocalSubnet
+	23, // 69: twill.dataplane.v1.NATOutgoing.ports:type_name -> twill.dataplane.v1.PortRange
+	40, // 70: twill.dataplane.v1.WireGuardSettings.in_clear:type_name -> twill.dataplane.v1.Failsafe
+	46, // 71: twill.dataplane.v1.WireGuardSettings.tables:type_name -> twill.dataplane.v1.TableRange
+	24, // 72: twill.dataplane.v1.Route.Claim.endpoint:type_name -> twill.dataplane.v1.EndpointID
+	4,  // 73: twill.dataplane.v1.Route.Claim.move:type_name -> twill.dataplane.v1.Route.Move
+	7,  // 74: twill.dataplane.v1.Dataplane.Program:input_type -> twill.dataplane.v1.ToDriver
+	8,  // 75: twill.dataplane.v1.Dataplane.Program:output_type -> twill.dataplane.v1.FromDriver
+	75, // [75:76] is the sub-list for method output_type
+	74, // [74:75] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_dataplane_proto_init() }
@@ -4310,7 +4403,7 @@ func file_dataplane_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_dataplane_proto_rawDesc), len(file_dataplane_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,5 +1,7 @@
 package selector
 
+import "slices"
+
 // And returns a selector that matches what both match. Its canonical text is
 // that of "(a) && (b)", except that all() disappears. Joins may nest deeper
 // than [MaxDepth]; text that deep is not read back.
@@ -20,6 +22,17 @@ func And(a, b *Selector) *Selector {
 	return s
 }
 
+// Not returns a selector that matches what s does not. Its canonical text is that of "!(s)".
+func Not(s *Selector) *Selector {
+	out := &Selector{nodes: slices.Clone(s.nodes), values: s.values}
+	if len(out.nodes) == 0 {
+		out.nodes = []node{{op: opAll}}
+	}
+	root := &out.nodes[out.root()]
+	root.not = !root.not
+	return out
+}
+
 // graft copies all of t behind what s holds, and returns t's root in s.
 func (s *Selector) graft(t *Selector) int32 {
 	nodeShift, valueShift := int32(len(s.nodes)), int32(len(s.values))
@@ -38,6 +51,20 @@ func (s *Selector) graft(t *Selector) int32 {
 	}
 	s.values = append(s.values, t.values...)
 	return s.root()
+}
+
+// Within returns s with has(label) in the place of each all(): for a selector of what has the label, such as one of namespaces, all() is all that has it.
+func (s *Selector) Within(label string) *Selector {
+	out := &Selector{nodes: slices.Clone(s.nodes), values: s.values}
+	if len(out.nodes) == 0 {
+		out.nodes = []node{{op: opAll}}
+	}
+	for i := range out.nodes {
+		if n := &out.nodes[i]; n.op == opAll {
+			n.op, n.label = opHas, label
+		}
+	}
+	return out
 }
 
 // Prefixed returns s with prefix before each label name, so that it can ask for

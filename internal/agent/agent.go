@@ -103,16 +103,16 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
-	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keepers{keep, tunnels}, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), proxied: proxies.changed, hold: handles.guarded(cfg.Log) || handles.elsewhere(in), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
+	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keepers{keep, tunnels}, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), proxied: proxies.changed, hold: handles.guarded(cfg.Log) || handles.elsewhere(in), remains: handles.remains(graph.Settings().Settings), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
 	ended, report, err := newFeedback(cfg)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	plugins := attach.New(attach.Config{
-		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Ended: ended, MTU: watch.mtu, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
+		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Ended: ended, Claimants: watch.claimants, MTU: watch.mtu, Frozen: watch.frozen(store), Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
 	claims := d.claims(cfg, store, handles, source.Know)
-	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
+	server := &handlers{watch: watch, checker: newChecker(watch.unprobed, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged, policy}, plugins: plugins}
 	watch.measure(server.tally)
 	listen := server.listeners(cfg)
 	within, leave := context.WithCancelCause(ctx)
@@ -120,7 +120,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	d.settings = append(informing(policy, graph), func(s config.Settings) { links.Refresh(s.InterfaceRefresh) }, heap.configure, claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave), d.proxying(proxies))
 
 	err = together(within, map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "devices": devices.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
 		"endpoint plugins": claims.Run, "status": watch.run, "endpoint files": watch.files.Run, "usage": watch.usage.Run, "upkeep": keep.Run, "tunnels": tunnels.Run, "policy sync": proxies.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run, "memory profiles": heap.run,
 		"policy":    watchPolicy,
 		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, policy, arrived, cfg.Log) },

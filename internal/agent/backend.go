@@ -79,6 +79,9 @@ func (d kernelHandles) policy(b backend, cfg Config, prefixes []string, names *a
 		return driver, func(ctx context.Context) error { return driver.Run(ctx, d.nftEvents) }
 	}
 	driver := iptables.NewDriver(b.tools(), iptables.Config{Prefixes: prefixes, Names: names})
+	if b == inLegacy { // the kernel announces nothing of these tables, and changes of others are not about them
+		return driver, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	}
 	return driver, func(ctx context.Context) error { return driver.Run(ctx, d.nftEvents) }
 }
 
@@ -315,7 +318,19 @@ func (d kernelHandles) leave(ctx context.Context, b backend) error {
 		return d.nft.Dissolve(nftables.FamilyINet, table)
 	}
 	driver := iptables.NewDriver(b.tools(), iptables.Config{})
-	return driver.Clear(ctx)
+	if err := driver.Clear(ctx); b != inNFT || !errors.Is(err, xtables.ErrNotIPTables) {
+		return err
+	}
+	for _, f := range []nftables.Family{nftables.FamilyIPv4, nftables.FamilyIPv6} {
+		own, err := d.nft.Unhook(f, xtables.Tables, iptables.Own, func(comment string) bool { return false })
+		if err == nil {
+			err = d.nft.Commit(own.Batch)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return driver.ClearSets(ctx)
 }
 
 // Run runs an agent in the network namespace of the calling thread's process. When settings want policy in another backend, it begins anew with that one;

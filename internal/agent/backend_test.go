@@ -2,6 +2,7 @@ package agent
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/internal/config"
@@ -57,6 +58,46 @@ func TestWherePolicyGoes(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestPolicyLeavesTablesThatIPTablesCannotRead: others' rules, made with nft in the same tables, stop the programs of iptables. What is ours goes nevertheless.
+func TestPolicyLeavesTablesThatIPTablesCannotRead(t *testing.T) {
+	machinetest.Program(t, "iptables-nft-restore")
+	machinetest.Program(t, "ipset")
+	ns := netnstest.New(t)
+	const ours, other = "tw4-net-ofNobodyAAAAAAAAAAAAAA", "KUBE-CLUSTER-IP"
+	ns.Run("ipset", "create", ours, "hash:ip")
+	ns.Run("ipset", "create", other, "hash:ip")
+	for _, family := range []struct{ name, ipt string }{{"ip", "iptables-nft"}, {"ip6", "ip6tables-nft"}} {
+		for _, table := range []string{"filter", "raw"} {
+			ns.Run(family.ipt, "-t", table, "-N", iptables.Root)
+			ns.Run(family.ipt, "-t", table, "-A", "OUTPUT", "-j", iptables.Root)
+			ns.Run(family.ipt, "-t", table, "-N", "others")
+			ns.Run("nft", "add rule "+family.name+" "+table+" others ct label 0 accept")
+		}
+	}
+	ns.Run("iptables-nft", "-I", iptables.Root, "-m", "set", "--match-set", ours, "src", "-j", "DROP")
+	if saved := ns.Run("iptables-nft-save"); !strings.Contains(saved, "incompatible") {
+		t.Fatalf("iptables reads it:\n%s", saved)
+	}
+	ns.Do(func() {
+		d, err := openKernel()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer d.close()
+		if did, err := d.leavePolicy(t.Context()); err != nil || len(did) != 1 {
+			t.Errorf("it did %q: %v", did, err)
+		}
+	})
+	left := ns.Run("nft", "list", "ruleset")
+	if strings.Contains(left, iptables.Root) || strings.Count(left, "ct label") != 4 {
+		t.Errorf("left are\n%s", left)
+	}
+	if sets := strings.Fields(ns.Run("ipset", "list", "-n")); len(sets) != 1 || sets[0] != other {
+		t.Errorf("left are the sets %q", sets)
 	}
 }
 

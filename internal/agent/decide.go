@@ -36,6 +36,8 @@ type calcLoop struct {
 	proxied chan map[intent.EndpointID]bool
 	hold    bool // rules of an upstream agent, or of ours in another backend, guard workloads: send nothing before calc is in sync, see [kernelHandles.guarded]
 
+	remains bool // the kernel has routes of an agent that ran before
+
 	overlay  attach.Overlay
 	nodes    nodeaddr.Registry
 	settings []func(config.Settings) // called with changed settings, after watch
@@ -45,7 +47,7 @@ type calcLoop struct {
 	synced         bool
 	published      bool // a batch was sent
 	sent           bool // one that says InSync
-	frozen         bool
+	ready          api.Readiness
 }
 
 func (d *calcLoop) run(ctx context.Context) error {
@@ -141,6 +143,9 @@ func (d *calcLoop) apply(ctx context.Context, us []api.Update) error {
 // Announce implements [attach.Kernel].
 func (d *calcLoop) Announce(key, link string) { d.overlay.Announce(key, link) }
 
+// Give implements [attach.Kernel].
+func (d *calcLoop) Give(key string, g attach.Given) { d.overlay.Give(key, g) }
+
 // Written implements [attach.Kernel].
 func (d *calcLoop) Written(u api.Update) { d.overlay.Put([]api.Update{u}) }
 
@@ -163,8 +168,12 @@ func (d *calcLoop) receive(b syncer.Batch) {
 	first := b.InSync && !d.synced // the flag stays set in later batches
 	if first {
 		d.synced = true
+		if d.remains && d.graph.Readiness() == api.Blank {
+			d.graph.Lost()
+		}
 		d.graph.SetInSync()
 	}
+	d.freeze() // before anybody takes what is received for all of it
 	d.watch.source(b.Status)
 	nodes := d.updateNodes(b.Updates) && d.synced
 	if n := d.graph.Findings(); n != d.findings || nodes || first {
@@ -228,17 +237,18 @@ func (d *calcLoop) applySettings() {
 	}
 }
 
-// freeze reports whether the datastore is not ready (datastoreReady): the kernel then stays as it is.
+// freeze reports whether the datastore is not ready: the kernel then stays as it is.
 func (d *calcLoop) freeze() bool {
-	if now := d.graph.Frozen(); now != d.frozen {
-		d.frozen = now
-		if now {
-			d.log.Warn("the datastore says that it is not ready; the kernel stays as it is, and nothing is written",
-				"key", api.ResourcesPrefix+"clusterinformations/default")
-		} else {
+	now := d.graph.Readiness()
+	if now != d.ready {
+		switch {
+		case now.Frozen():
+			d.log.Warn("the datastore is not ready; the kernel stays as it is, and nothing is written", "reason", now.Why())
+		case d.ready.Frozen():
 			d.log.Info("the datastore is ready again")
 		}
+		d.ready = now
 		d.watch.freeze(now)
 	}
-	return d.frozen
+	return now.Frozen()
 }

@@ -44,6 +44,55 @@ func TestWhatChangesNothingHereReachesNoDriver(t *testing.T) {
 	})
 }
 
+// TestAgainstABlankDatastoreWhatIsInTheKernelStays: an agent that starts and finds nothing cannot tell a new cluster from one whose datastore was
+// lost, but by what an agent before it left in the kernel.
+func TestAgainstABlankDatastoreWhatIsInTheKernelStays(t *testing.T) {
+	const info, node, pool = "clusterinformations/default", "nodes/h1", "ippools/p"
+	values := map[string]string{info: `{"spec":{"datastoreReady":true}}`, node: `{"spec":{}}`, pool: `{"spec":{"cidr":"10.65.0.0/16"}}`}
+	for _, tt := range []struct {
+		name    string
+		remains bool
+		holds   []string
+		sent    int
+		then    int // sent once the datastore says that it is ready
+	}{
+		{"a new host", false, nil, 1, 0},
+		{"a host of a datastore that was lost", true, nil, 0, 1},
+		{"hosts have written their Nodes again", true, []string{node}, 0, 1},
+		{"a cluster that never said whether it is ready", true, []string{node, pool}, 1, 0},
+		{"it says that it is ready", true, []string{info}, 1, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log, store := slog.New(slog.DiscardHandler), memstore.New()
+			in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
+			d := &calcLoop{
+				node: "h1", graph: calc.New("h1"), in: in, out: out, log: log, remains: tt.remains, hold: true,
+				watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
+			}
+			ended := make(chan error)
+			go func() { ended <- d.run(t.Context()) }()
+			say := func(when string, want int, names ...string) {
+				t.Helper()
+				b := syncer.Batch{InSync: true, Status: syncer.InSync}
+				for _, name := range names {
+					b.Updates = append(b.Updates, api.Update{Key: api.ResourcesPrefix + name, Value: []byte(values[name])})
+				}
+				in <- b
+				if synctest.Wait(); len(out) != want {
+					t.Errorf("%s, %s: %d batches, want %d", tt.name, when, len(out), want)
+				}
+				for len(out) > 0 {
+					<-out
+				}
+			}
+			say("at the start", tt.sent, tt.holds...)
+			say("and ready", tt.then, info)
+			close(in)
+			<-ended
+		})
+	}
+}
+
 // TestANodeWithoutAPossibleNameLogsIt: what keeps its Node refuses to write one, in another process.
 func TestANodeWithoutAPossibleNameLogsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

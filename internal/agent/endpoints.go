@@ -16,7 +16,7 @@ import (
 type tracker struct {
 	endpoints map[intent.EndpointID]*tracked
 	links     map[string]intent.EndpointID
-	routes    map[intent.RouteID]string // the link of each
+	routes    map[intent.RouteID][]string // the links of each: of several endpoints that claim its destination
 	outcomes  map[intent.Key]intent.Outcome
 	others    map[intent.Key]bool                // policies and sets, to count them
 	reach     map[string]map[intent.RouteID]bool // by link
@@ -39,7 +39,7 @@ type tracked struct {
 func newTracker() *tracker {
 	return &tracker{
 		endpoints: map[intent.EndpointID]*tracked{}, links: map[string]intent.EndpointID{},
-		routes: map[intent.RouteID]string{}, outcomes: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
+		routes: map[intent.RouteID][]string{}, outcomes: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
 		reach: map[string]map[intent.RouteID]bool{}, changed: map[intent.EndpointID]bool{}, queued: map[intent.Key]int{}, unconfirmed: map[intent.Key]bool{},
 		refused: map[string]string{},
 	}
@@ -86,13 +86,15 @@ func (t *tracker) onBatch(b intent.Batch) (gone []intent.EndpointID) {
 	for _, r := range b.Routes {
 		dst := r.ID()
 		t.unroute(dst)
-		t.routes[dst] = r.Link
+		t.routes[dst] = r.Links()
 		t.unconfirmed[dst] = true
-		if t.reach[r.Link] == nil {
-			t.reach[r.Link] = map[intent.RouteID]bool{}
+		for _, link := range t.routes[dst] {
+			if t.reach[link] == nil {
+				t.reach[link] = map[intent.RouteID]bool{}
+			}
+			t.reach[link][dst] = true
+			t.touch(link)
 		}
-		t.reach[r.Link][dst] = true
-		t.touch(r.Link)
 	}
 	return gone
 }
@@ -138,15 +140,14 @@ func (t *tracker) drop(id intent.EndpointID) {
 }
 
 func (t *tracker) unroute(dst intent.RouteID) {
-	link, ok := t.routes[dst]
-	if !ok {
-		return
-	}
+	links := t.routes[dst]
 	delete(t.routes, dst)
-	if delete(t.reach[link], dst); len(t.reach[link]) == 0 {
-		delete(t.reach, link)
+	for _, link := range links {
+		if delete(t.reach[link], dst); len(t.reach[link]) == 0 {
+			delete(t.reach, link)
+		}
+		t.touch(link)
 	}
-	t.touch(link)
 }
 
 func (t *tracker) touch(link string) {
@@ -172,7 +173,9 @@ func (t *tracker) update(os []intent.Outcome) (changed []intent.Outcome) {
 				t.changed[id] = true
 			}
 		case intent.RouteID:
-			t.touch(t.routes[id])
+			for _, link := range t.routes[id] {
+				t.touch(link)
+			}
 		case intent.PolicyID:
 			t.refuse(id, o.Err)
 		}
@@ -252,7 +255,7 @@ func (t *tracker) failed() []string {
 			continue
 		}
 		if id, ofRoute := k.(intent.RouteID); ofRoute {
-			if _, ofEndpoint := t.links[t.routes[id]]; ofEndpoint {
+			if slices.ContainsFunc(t.routes[id], func(link string) bool { _, ofEndpoint := t.links[link]; return ofEndpoint }) {
 				continue
 			}
 		}

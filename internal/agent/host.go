@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,12 @@ func (d kernelHandles) guarded(log *slog.Logger) bool {
 	}
 	log.Info("the rules of an upstream agent guard workloads, until the datastore has been read")
 	return true
+}
+
+// remains reports whether an agent that ran before, ours or upstream's, left routes to workloads.
+func (d kernelHandles) remains(s config.Settings) bool {
+	routes, err := d.rtnl.Routes(rtnl.RouteFilter{Protocol: cmp.Or(s.Routes.Protocol, kernel.RouteProtocolAgent)})
+	return err == nil && len(routes) > 0
 }
 
 // Found are settings of the host as a whole that an agent changes, by path below /proc/sys/net.

@@ -42,7 +42,7 @@ func TestSettingsHideMetricsOfGoAndOfTheProcess(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	watch := newReporter(Config{Node: "h1", Log: slog.New(slog.DiscardHandler)}, memstore.New(), metrics.New(registry))
-	d := &handlers{watch: watch, checker: health.New(watch.notReady), metrics: registry}
+	d := &handlers{watch: watch, checker: health.New(watch.unprobed), metrics: registry}
 	for _, tt := range []struct {
 		name     string
 		settings config.Settings
@@ -216,7 +216,7 @@ func TestSettingsSayHowLongEachPartMayBeBusy(t *testing.T) {
 						return nil
 					}
 				}
-				d := &handlers{watch: watch, checker: newChecker(watch.notReady, ping(partSyncer), ping(partCalc), ping(partDataplane))}
+				d := &handlers{watch: watch, checker: newChecker(watch.unprobed, ping(partSyncer), ping(partCalc), ping(partDataplane))}
 				alive := func(says, dead string) {
 					t.Helper()
 					w := httptest.NewRecorder()

@@ -55,7 +55,7 @@ type reporter struct {
 	all         bool // a batch with InSync was sent
 	complete    bool // and has been in force
 	synced      bool
-	frozen      bool
+	ready       api.Readiness
 	unready     []string // of the graph
 	findings    []Finding
 	noEffect    []Finding
@@ -222,13 +222,13 @@ func (r *reporter) problems(ps []api.Problem) {
 	r.metrics.Wrong(len(r.findings) + len(r.problem))
 }
 
-// freeze takes whether the datastore is not ready.
-func (r *reporter) freeze(frozen bool) {
+// freeze takes what the datastore says of itself.
+func (r *reporter) freeze(now api.Readiness) {
 	r.mu.Lock()
-	r.frozen = frozen
+	r.ready = now
 	r.mu.Unlock()
-	r.metrics.Frozen(frozen)
-	r.status.Freeze(frozen)
+	r.metrics.Frozen(now.Frozen())
+	r.status.Freeze(now.Frozen())
 }
 
 // levels are the severities of settings.
@@ -304,7 +304,7 @@ func (r *reporter) count() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.tracker.counts()
-	r.metrics.Has(metrics.Node{Endpoints: c.Endpoints, Policies: c.Policies, Sets: c.Sets, Routes: c.Routes, ByChains: c.ByChains, Cluster: metrics.Cluster{
+	r.metrics.Has(metrics.Node{Endpoints: c.Endpoints, Policies: c.Policies, Routes: c.Routes, ByChains: c.ByChains, Cluster: metrics.Cluster{
 		Hosts: r.cluster.Hosts, WorkloadEndpoints: r.cluster.WorkloadEndpoints, HostEndpoints: r.cluster.HostEndpoints, Policies: r.cluster.Policies, Profiles: r.cluster.Profiles,
 	}})
 }
@@ -392,13 +392,28 @@ func (r *reporter) notReady() []string {
 	return r.whyNot()
 }
 
+// unprobed returns why the readiness probe fails: as notReady, but for a datastore that is not ready. Somebody works on that, and may have to
+// roll out new pods of this agent meanwhile, one when the one before is ready.
+func (r *reporter) unprobed() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lacking()
+}
+
 func (r *reporter) whyNot() []string {
+	if r.synced && r.ready.Frozen() {
+		return append([]string{r.ready.Why()}, r.lacking()...)
+	}
+	return r.lacking()
+}
+
+// lacking is what this node lacks, by what it may act upon.
+func (r *reporter) lacking() []string {
 	var out []string
 	switch {
 	case !r.synced:
 		out = append(out, "never yet in sync with the datastore")
-	case r.frozen:
-		out = append(out, "the datastore says that it is not ready (datastoreReady of ClusterInformation default is false)")
+	case r.ready.Frozen():
 	case !r.complete:
 		out = append(out, "not all that the datastore asks for has been in force yet")
 	}

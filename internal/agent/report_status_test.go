@@ -22,7 +22,7 @@ import (
 func TestSettingsSayWhatIsReported(t *testing.T) {
 	const (
 		host     = "host/h1/"
-		endpoint = host + "workload/k8s/prod%2Fweb/endpoint/eth0"
+		endpoint = host + "workload/k8s/prod%2fweb/endpoint/eth0"
 	)
 	for _, tt := range []struct {
 		name, spec string

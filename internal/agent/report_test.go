@@ -141,7 +141,24 @@ func TestReadinessSaysWhyNot(t *testing.T) {
 	step("the datastore is away", "", func() { r.source(syncer.WaitForDatastore) })
 	step("a driver fails", "nft: boom", func() { r.Applied("nft", 0, errors.New("boom")) })
 	step("it works again", "", func() { r.Applied("nft", 0, nil) })
-	step("the datastore says so", "the datastore says that it is not ready (datastoreReady of ClusterInformation default is false)", func() { r.freeze(true) })
+	step("the datastore says so", api.Locked.Why(), func() { r.freeze(api.Locked) })
+	step("it does not say anything any more", api.Gone.Why(), func() { r.freeze(api.Gone) })
+	probe := func(says string, want string) {
+		t.Helper()
+		if got := strings.Join(r.unprobed(), "; "); got != want {
+			t.Errorf("%s: the probe fails because %q, want %q", says, got, want)
+		}
+	}
+	probe("frozen: nothing that this node could do is lacking", "")
+	r.Applied("nft", 0, errors.New("boom"))
+	probe("frozen, and a driver fails", "nft: boom")
+	r = newReporter(Config{Node: "h1", Log: slog.New(slog.DiscardHandler)}, memstore.New(), metrics.New(prometheus.NewRegistry()))
+	r.freeze(api.Locked)
+	probe("frozen before it is in sync", "never yet in sync with the datastore")
+	r.source(syncer.InSync)
+	probe("frozen from the start", "")
+	r.freeze(api.Ready)
+	probe("ready again", pending)
 }
 
 func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
+	"github.com/twillnet/twill/internal/dataplane/iptables"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/intent"
@@ -42,7 +43,7 @@ func TestEachDriverIsReadBackAsOftenAsTheDatastoreSays(t *testing.T) {
 		Merge(intent.Batch)
 		Refresh() (time.Duration, bool)
 	}
-	drivers := map[string]driver{"nft": nft.New(d.nft, nft.Config{}), "fib": fib.New(d.rtnl), "host": host.New(d.rtnl, d.sysctl, host.Config{})}
+	drivers := map[string]driver{"nft": nft.New(d.nft, nft.Config{}), "fib": fib.New(d.rtnl), "host": host.New(d.rtnl, d.sysctl, host.Config{}), "iptables": iptables.NewDriver(inNFT.tools(), iptables.Config{})}
 	for name, driver := range drivers {
 		if _, known := driver.Refresh(); known {
 			t.Errorf("%s knows an interval before there are settings", name)
@@ -53,7 +54,9 @@ func TestEachDriverIsReadBackAsOftenAsTheDatastoreSays(t *testing.T) {
 		want map[string]time.Duration
 	}{
 		{`{}`, map[string]time.Duration{"nft": 3 * time.Minute, "fib": 90 * time.Second, "host": 90 * time.Second}},
-		{`{"nftablesRefreshInterval":"2s"}`, map[string]time.Duration{"nft": 2 * time.Second, "fib": 90 * time.Second, "host": 90 * time.Second}},
+		{`{"nftablesRefreshInterval":"2s","iptablesRefreshInterval":"9s"}`, map[string]time.Duration{"nft": 2 * time.Second, "fib": 90 * time.Second, "host": 90 * time.Second}},
+		{`{"nftablesMode":"Disabled","nftablesRefreshInterval":"9s","iptablesRefreshInterval":"2s"}`, map[string]time.Duration{"iptables": 2 * time.Second, "fib": 90 * time.Second, "host": 90 * time.Second}},
+		{`{"nftablesMode":"Disabled","ipsetsRefreshInterval":"3s"}`, map[string]time.Duration{"iptables": 3 * time.Second, "fib": 90 * time.Second, "host": 90 * time.Second}},
 		{`{"ipsetsRefreshInterval":"3s"}`, map[string]time.Duration{"nft": 3 * time.Second, "fib": 90 * time.Second, "host": 90 * time.Second}},
 		{`{"routeRefreshInterval":"4s"}`, map[string]time.Duration{"nft": 3 * time.Minute, "fib": 4 * time.Second, "host": 90 * time.Second}},
 		{`{"interfaceRefreshInterval":"0"}`, map[string]time.Duration{"nft": 3 * time.Minute, "fib": 90 * time.Second, "host": 0}},
@@ -61,10 +64,10 @@ func TestEachDriverIsReadBackAsOftenAsTheDatastoreSays(t *testing.T) {
 		g := calc.New("h1")
 		g.Update(settled(tt.spec))
 		b := g.Flush()
-		for name, driver := range drivers {
-			driver.Merge(b)
-			if got, known := driver.Refresh(); got != tt.want[name] || !known {
-				t.Errorf("%s: %s is read back each %s (%v), want %s", tt.spec, name, got, known, tt.want[name])
+		for name, want := range tt.want {
+			drivers[name].Merge(b)
+			if got, known := drivers[name].Refresh(); got != want || !known {
+				t.Errorf("%s: %s is read back each %s (%v), want %s", tt.spec, name, got, known, want)
 			}
 		}
 	}

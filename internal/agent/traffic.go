@@ -43,6 +43,7 @@ type tally struct {
 	names  *attribution.Table
 	flows  flowSource
 	logged flowSource // of rules with action Log
+	policy policyPart
 }
 
 // flowSource is a collector of flows.
@@ -58,6 +59,11 @@ func (t tally) counts() ([]RuleCount, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.counted(rs)
+}
+
+// counted is counts of a table that has been read.
+func (t tally) counted(rs *nftables.Ruleset) ([]RuleCount, error) {
 	chains := map[string][]nftables.Counter{}
 	for _, r := range rs.Rules {
 		var n nftables.Counter
@@ -126,9 +132,14 @@ func (t tally) traffic() metrics.Traffic {
 	out := metrics.Traffic{
 		Allowed: float64(n.Allowed), Denied: float64(n.Dropped), Logged: float64(l.Logged), Unknown: float64(n.Unknown + l.Unknown), Lost: float64(n.Lost + l.Lost),
 	}
-	counts, err := t.counts()
+	rs, err := t.conn.Outline(kernel.TableName)
 	if err != nil {
 		return out // the next scrape reads again
+	}
+	out.Objects = t.objects(rs)
+	counts, err := t.counted(rs)
+	if err != nil {
+		return out
 	}
 	out.Rules, out.Staged = labelled(counts)
 	return out

@@ -271,7 +271,7 @@ func counting(t *testing.T) (tally, *netnstest.NS) {
 	if _, err := d.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return tally{conn, names, flows.New(flows.Config{Names: names}), flows.New(flows.Config{Names: names})}, ns
+	return tally{conn, names, flows.New(flows.Config{Names: names}), flows.New(flows.Config{Names: names}), d}, ns
 }
 
 func TestTheSocketTellsWhatRulesCounted(t *testing.T) {
@@ -310,6 +310,9 @@ func TestTheSocketTellsWhatRulesCounted(t *testing.T) {
 	n := counts.traffic()
 	if len(n.Rules) != 4 || len(n.Staged) != 0 {
 		t.Errorf("for metrics: %+v", n)
+	}
+	if list := ns.Run("nft", "list", "table", "inet", kernel.TableName); len(n.Objects.Tables) != 1 || n.Objects.Tables[0].Chains != strings.Count(list, "\tchain ") || n.Objects.Tables[0].Rules == 0 || len(n.Objects.Sets) != 2 {
+		t.Errorf("for metrics: %+v of\n%s", n.Objects, list)
 	}
 	for _, chain := range strings.Split(ns.Run("nft", "list", "chains"), "\n") { // somebody meddles: what is counted where is not known
 		if _, name, found := strings.Cut(chain, "chain p"); found {

@@ -51,7 +51,7 @@ const handBase = `
 
 var handPlurals = map[string]string{
 	"FelixConfiguration": "felixconfigurations", "BGPConfiguration": "bgpconfigurations", "KubernetesEndpointSlice": "kubernetesendpointslices",
-	"Node": "nodes", "Profile": "profiles", "NetworkSet": "networksets", "HostEndpoint": "hostendpoints", "WorkloadEndpoint": "workloadendpoints", "GlobalNetworkSet": "globalnetworksets", "GlobalNetworkPolicy": "globalnetworkpolicies",
+	"Node": "nodes", "Profile": "profiles", "NetworkSet": "networksets", "NetworkPolicy": "networkpolicies", "HostEndpoint": "hostendpoints", "WorkloadEndpoint": "workloadendpoints", "GlobalNetworkSet": "globalnetworksets", "GlobalNetworkPolicy": "globalnetworkpolicies",
 }
 
 func (c handCase) updates(t *testing.T) []api.Update {
@@ -83,7 +83,7 @@ var (
 	protoNumbers = map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "ipip": 4, "sctp": 132, "udplite": 136}
 )
 
-// handPacket reads one of a case's packets, and says by which link it comes, and by which it goes.
+// handPacket reads one of a case's packets, and says by which link it comes, and by which it goes; "" is the host itself.
 func handPacket(t *testing.T, text string) (p packet.Packet, in, out string) {
 	t.Helper()
 	text, leaves := strings.CutPrefix(text, ">")
@@ -97,6 +97,9 @@ func handPacket(t *testing.T, text string) (p packet.Packet, in, out string) {
 	in, out = uplink, "cali0"
 	if leaves {
 		p.Src, p.Dst, in, out = p.Dst, p.Src, out, in
+	}
+	if isOwn(p.Dst) {
+		out = ""
 	}
 	if name == "icmp" || name == "icmp6" {
 		p.ICMPType = uint8(handNumber(t, number))
@@ -118,7 +121,7 @@ func handNumber(t *testing.T, s string) uint16 {
 
 func TestHandCases(t *testing.T) {
 	n := newNode(t, *on)
-	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, loopCases, serviceCases, uplinkCases} {
+	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, loopCases, serviceCases, uplinkCases, everyCases, negationCases, profileCases} {
 		for _, c := range cases {
 			if !t.Run(c.name, func(t *testing.T) { c.judge(t, n) }) {
 				t.Logf("expected because: %s", c.source)

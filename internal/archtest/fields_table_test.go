@@ -81,6 +81,7 @@ var proofs = []proof{
 	{"agent.TestSettingsSayWhatIsReported, status.TestTheAgentsOwnStatusGoesWhenNobodyConfirmsIt", "FelixConfigurationSpec", "reportingTTL"},
 	{"dataplane.TestADriversOwnSettingsSayHowOftenItIsReadBack, agent.TestEachDriverIsReadBackAsOftenAsTheDatastoreSays", "FelixConfigurationSpec", "nftablesRefreshInterval routeRefreshInterval interfaceRefreshInterval"},
 	{"calc.TestTheShorterOfTwoIntervalsCounts, agent.TestEachDriverIsReadBackAsOftenAsTheDatastoreSays", "FelixConfigurationSpec", "ipsetsRefreshInterval"},
+	{"calc.TestEachSettingReachesTheIntent, agent.TestEachDriverIsReadBackAsOftenAsTheDatastoreSays, testdata/script/iptables.txt", "FelixConfigurationSpec", "iptablesRefreshInterval"},
 	{"nft.TestHostEndpointsAtEachStage, agreetest.TestHandCases, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "interfaceExclude"},
 	{"host.TestSettingsOfTheWholeHost, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "ipv6Support ipForwarding"},
 	{"calc.TestEachSettingReachesTheIntent, nft.TestMarksAreWithinTheMask, kernel.TestBitsOfAMask", "FelixConfigurationSpec", "nftablesMarkMask"},
@@ -98,6 +99,7 @@ var proofs = []proof{
 	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources, datastore.TestHistoryIsForgottenWhenItIsOlderThanAPeriod", "KubeControllersSpec", "etcdV3CompactionPeriod"},
 	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "PeriodicController", "reconcilerPeriod"},
 	{"kubecontrollers.TestOnlyServicesThatAskGetAddressesIfSettingsSaySo, TestSettingsAreTheEnvironmentsThenTheResources", "LoadBalancerController", "assignIPs"},
+	{"kubecontrollers.TestPoliciesKeepTheirNamesIfSettingsSaySo, TestSettingsAreTheEnvironmentsThenTheResources", "PolicyMigration", "enabled"},
 	{"api.TestTheControllersEnvironmentGoesBeforeTheResource, kubecontrollers.TestTheConfigurationSaysWhatIsInEffect", "KubeControllersStatus", "environmentVars"},
 
 	{"plan.TestSessions", "NodeBGPSpec", "asNumber ipv4Address ipv6Address routeReflectorClusterID"},
@@ -210,6 +212,7 @@ var proofs = []proof{
 	{"nft.TestConnectionsBeyondANumberAreRejected, testdata/script/qos.txt", "QoSControls", "ingressMaxConnections egressMaxConnections"},
 	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "WorkloadEndpointSpec", "allowSpoofedSourcePrefixes"},
 	{"fib.TestRoutesReturnAfterLinkFlap, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadEndpointSpec", "mac"},
+	{"dhcpd.TestAddressesThatAPortMayUseBesidesAreNotServed", "WorkloadEndpointSpec", "allowedIps"},
 	{"", "WorkloadEndpointSpec", "ipv4Gateway ipv6Gateway"},
 	{"api.TestLiveMigrationsAreValidated, calc.TestWhichMachinesComeAndWhichGo", "LiveMigrationTarget", "selector"},
 	{"api.TestLiveMigrationsAreValidated, TestAnEndpointsIdentifierIsWhatKeysOfStatusHave, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadIdentifier", "hostname orchestratorID workloadID"},

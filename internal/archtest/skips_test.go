@@ -69,7 +69,7 @@ func TestCIRunsAllTests(t *testing.T) {
 	for _, tt := range []struct{ file, want string }{
 		{".ci/run", `(?m)^suites="[^"]*\btest:\d+`},
 		{".ci/run", `make "\$name"`},
-		{"Makefile", `(?m)^test:.*\n(\t.*\n)*\tREQUIRE_ROOT=1 go test -count=1 -timeout \w+ (\./[\w/]+ )*\./\.\.\.\n`},
+		{"Makefile", `(?m)^test:.*\n(\t.*\n)*\tREQUIRE_ROOT=1 go test -count=1 -timeout \w+ (-p \$\(TEST_PACKAGES\) )?(\./[\w/]+ )*\./\.\.\.\n`},
 	} {
 		text, err := os.ReadFile(root + tt.file)
 		if err != nil {

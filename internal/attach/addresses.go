@@ -61,7 +61,7 @@ func (a *addresses) Assign(ctx context.Context, g AddressRequest) ([]netip.Addr,
 	}
 	args := ipam.AutoArgs{
 		Node: a.node, Handle: g.Handle, Attributes: g.About, Namespace: g.About[api.AttributeNamespace],
-		Pools4: want.Pools4, Pools6: want.Pools6, ExtraOps: g.ExtraOps,
+		Pools4: want.Pools4, Pools6: want.Pools6, ExtraOps: g.ExtraOps, Avoid: g.Avoid,
 	}
 	if want.V4 {
 		args.Num4 = 1

@@ -36,8 +36,13 @@ type Config struct {
 	Know func(ctx context.Context, keys ...string) error
 	// Ended is called with how each attachment of a pod ended, and must not wait. Reported: the pod says that a failure of it was. May be nil.
 	Ended func(of wire.Pod, reported bool, err error)
+	// Claimants returns the endpoints of this node that have an address, this one's included. May be nil.
+	Claimants func(addr netip.Addr) []Claimant
 	// MTU returns the size of an attachment's packets, in bytes; zero: it is not known. May be nil.
-	MTU   func() int
+	MTU func() int
+	// Frozen returns why nothing may be given back to the datastore now: somebody moves it, or it is lost. Empty: it may. May be nil.
+	Frozen func(context.Context) (string, error)
+
 	Notes string // directory of pending detachments, see wire.NotesOf
 	Log   *slog.Logger
 }
@@ -69,6 +74,7 @@ type AddressRequest struct {
 	Want     wire.IPAM
 	About    map[string]string
 	ExtraOps *ipam.ExtraOps // written in the same transaction; nil: nothing
+	Avoid    func(netip.Addr) bool
 }
 
 // Kernel is what the Server needs of the rest of the agent.
@@ -80,6 +86,8 @@ type Kernel interface {
 	// revision it was; between the two, Overlay may pass it as Pending.
 	Announce(key, link string)
 	Written(u api.Update)
+	// Give notes addresses that the datastore's updates of an endpoint are to have, until one says anything else of them.
+	Give(key string, g Given)
 	// InForce waits until an endpoint's routes and policy are in the kernel; an error says why they are not.
 	InForce(ctx context.Context, id intent.EndpointID) error
 	// NotReady returns why no container may be attached; none: it may.
@@ -180,6 +188,7 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted, others
 	endpoint := r
 	endpoint.MAC = cmp.Or(want.mac, r.MAC)
 	b := s.attachment(ctx, endpoint, others)
+	b.alone = want.machine == nil // whose the addresses of a machine are, take and checkTaken ask
 	undo = append(undo, b.undo)
 	switch out.Addrs = r.Addrs; {
 	case len(r.Addrs) > 0:
@@ -190,7 +199,7 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted, others
 	default:
 		attributes := about(s.cfg.Node, r, time.Now())
 		attributes[api.AttributeNote] = ipam.NoteContainer
-		if out.Addrs, err = s.assign(ctx, r, AddressRequest{r.Handle(), r.IPAM, attributes, &b.extraOps}); err != nil {
+		if out.Addrs, err = s.assign(ctx, r, AddressRequest{r.Handle(), r.IPAM, attributes, &b.extraOps, s.claimed(r)}); err != nil {
 			return out, want.explain(err)
 		}
 	}
@@ -240,8 +249,11 @@ func (s *Server) assign(ctx context.Context, r wire.Request, g AddressRequest) (
 	return s.cfg.Addresses.Assign(ctx, g)
 }
 
-// Detach reverts Attach. It is no error if there is nothing to revert.
+// Detach reverts Attach. It is no error if there is nothing to revert. While the datastore is frozen it is a refusal, and done later.
 func (s *Server) Detach(ctx context.Context, r wire.Ref) (struct{}, error) {
+	if err := s.giveBack(ctx, &r); err != nil {
+		return struct{}{}, err
+	}
 	done, err := s.lock(ctx, r)
 	if err != nil {
 		return struct{}{}, err
@@ -256,6 +268,9 @@ func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 		return err
 	}
 	had, err := s.remove(ctx, w)
+	if err == nil && r.Docker {
+		err = s.removeUpstreams(ctx, w)
+	}
 	if err != nil {
 		return err // the address stays with its endpoint
 	}
@@ -303,6 +318,9 @@ func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, err
 		return wire.Attached{}, err
 	}
 	defer done()
+	if err := s.processNotesOf(ctx, r.Ref); err != nil {
+		return wire.Attached{}, err
+	}
 	attributes := about(s.cfg.Node, r, time.Now())
 	if r.Docker {
 		attributes[api.AttributeNote] = ipam.NoteDocker
@@ -333,8 +351,11 @@ func (s *Server) Assigned(ctx context.Context, r wire.Request) (struct{}, error)
 	return struct{}{}, nil
 }
 
-// Release releases what Assign assigned.
+// Release releases what Assign assigned. While the datastore is frozen it is a refusal, and done later.
 func (s *Server) Release(ctx context.Context, r wire.Ref) (struct{}, error) {
+	if err := s.giveBack(ctx, &r); err != nil {
+		return struct{}{}, err
+	}
 	done, err := s.lock(ctx, r)
 	if err != nil {
 		return struct{}{}, err

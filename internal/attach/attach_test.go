@@ -37,6 +37,7 @@ type kernel struct {
 	asked     []string
 	written   []api.Update
 	announced []string
+	given     []string
 	onForced  func()
 }
 
@@ -66,6 +67,12 @@ func (k *kernel) Written(u api.Update) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.written = append(k.written, u)
+}
+
+func (k *kernel) Give(key string, g Given) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.given = append(k.given, fmt.Sprint(key, g))
 }
 
 func (k *kernel) InForce(_ context.Context, id intent.EndpointID) error {
@@ -398,13 +405,13 @@ func TestTheAgentFreesWhatItsContainersLeft(t *testing.T) {
 	leak := func(container string) {
 		w := about("h1", request(container), time.Now())
 		w[api.AttributeNote] = ipam.NoteContainer
-		b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"net." + container, wire.IPAM{V4: true}, w, nil})))
+		b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"net." + container, wire.IPAM{V4: true}, w, nil, nil})))
 	}
 	leak("killed")
 	others := about("h2", request("others"), time.Now()) // another node's, and one that is no container's
 	others[api.AttributeNote] = ipam.NoteContainer
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"net.others", wire.IPAM{V4: true}, others, nil})))
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()), nil})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"net.others", wire.IPAM{V4: true}, others, nil, nil})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()), nil, nil})))
 	for i, tt := range []struct {
 		now   time.Time
 		freed int

@@ -23,6 +23,7 @@ type attachment struct {
 	profiles func() ([]api.Update, error)
 	awaits   func() (bool, error) // whether its pod's labels come later
 	extraOps ipam.ExtraOps
+	alone    bool // no other endpoint of this node may have its addresses
 
 	endpoint *api.WorkloadEndpoint // nil: not begun
 	kv       api.Update
@@ -56,6 +57,11 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 	b.stop()
 	if b.endpoint, err = b.s.endpoint(b.request, addrs); err != nil {
 		return err
+	}
+	if b.alone {
+		if err := b.s.checkFree(ctx, b.endpoint, addrs); err != nil {
+			return err
+		}
 	}
 	b.inherit()
 	awaits, err := b.awaits()
@@ -140,7 +146,7 @@ func (b *attachment) complete(ctx context.Context, addrs []netip.Addr) error {
 		}
 	}
 	if b.cancel == nil { // it was not known before
-		us, err := b.s.derived(ctx, b.request, now)
+		us, err := b.s.derived(ctx, b.request, now, b.endpoint.Spec.IPNetworks)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
@@ -16,9 +17,9 @@ func (s *Server) derives(key string) bool {
 	return ok && d.Derives(key)
 }
 
-// derived are the updates of an endpoint as the datastore made it, and of its profiles: the watch may not have brought those of a
-// namespace or an account that is as new as the pod.
-func (s *Server) derived(ctx context.Context, r wire.Request, now api.Update) ([]api.Update, error) {
+// derived are the updates of an endpoint as the datastore made it, with the networks that it was given, and of its profiles: the watch may not
+// have brought those of a namespace or an account that is as new as the pod.
+func (s *Server) derived(ctx context.Context, r wire.Request, now api.Update, networks []string) ([]api.Update, error) {
 	st, err := api.DecodeStored(now)
 	if err != nil {
 		return nil, err
@@ -29,6 +30,11 @@ func (s *Server) derived(ctx context.Context, r wire.Request, now api.Update) ([
 	}
 	if w.Spec.InterfaceName != r.Link {
 		return nil, &wire.Refusal{Reason: fmt.Sprintf("the datastore says that the host's end of this link is %s, not %s", w.Spec.InterfaceName, r.Link)}
+	}
+	if slices.ContainsFunc(networks, func(n string) bool { return !slices.Contains(w.Spec.IPNetworks, n) }) {
+		g := Given{Container: r.ContainerID, Networks: networks, Instead: w.Spec.IPNetworks}
+		s.cfg.Kernel.Give(now.Key, g)
+		now, _ = g.of(now)
 	}
 	us := []api.Update{now}
 	for _, profile := range w.Spec.Profiles {

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 )
 
 // deriving is a store that knows a pod's label, account and link, and its annotations, and that keeps no MAC, as Kubernetes does.
@@ -18,6 +20,8 @@ type deriving struct {
 	datastore.Store
 	link string // of each pod; empty: what the plugin says
 	has  *datastore.Annotations
+	// status are the networks that the kubelet reports; none: what was written.
+	status []string
 }
 
 func (deriving) Derives(key string) bool {
@@ -50,6 +54,9 @@ func (d deriving) derive(ctx context.Context, kv api.Update, write func(context.
 			return kv, err
 		}
 		w.Metadata.Labels["from"], w.Spec.MAC, w.Spec.Profiles = "the-pod", "", []string{"kns.prod", "ksa.prod.gone"}
+		if d.status != nil {
+			w.Spec.IPNetworks = d.status
+		}
 		if d.link != "" {
 			w.Spec.InterfaceName = d.link
 		}
@@ -92,5 +99,112 @@ func TestAnEndpointThatIsDerivedIsInForceAsTheStoreMadeIt(t *testing.T) {
 	b.kernel.inForce = errFault
 	if _, err := on("calir").Attach(t.Context(), ofPod("r", "r")); !errors.Is(err, errFault) || len(b.left()) != 3 {
 		t.Errorf("what does not come in force: %v, and left are %v", err, b.left())
+	}
+}
+
+// TestAPodWithANewSandboxIsInForceWithItsNewAddresses: the kubelet reports those of the one before until all containers are started.
+func TestAPodWithANewSandboxIsInForceWithItsNewAddresses(t *testing.T) {
+	b := newBed(t)
+	old := []string{"10.65.0.77/32", "fd65::77/128"}
+	out, err := b.on(deriving{has: &datastore.Annotations{}, status: old}).Attach(t.Context(), ofPod("7", "p"))
+	b.must(err)
+	key := api.ResourcesPrefix + "workloadendpoints/prod/h1-k8s-p-eth0"
+	got := b.kernel.received[key]
+	for i, a := range out.Addrs {
+		if !strings.Contains(got, `"`+a.String()+"/") || strings.Contains(got, old[i]) {
+			t.Errorf("the pod has %s, and calc received %s", a, got)
+		}
+	}
+	if len(b.kernel.given) != 1 {
+		t.Errorf("later updates are to have its addresses: %q", b.kernel.given)
+	}
+}
+
+func TestAnEndpointHasTheAddressesThatItWasGivenUntilItsPodSaysSomethingElse(t *testing.T) {
+	const key = api.ResourcesPrefix + "workloadendpoints/prod/h1-k8s-p-eth0"
+	update := func(revision, container string, networks ...string) api.Update {
+		w := api.New(api.KindWorkloadEndpoint).(*api.WorkloadEndpoint)
+		w.Metadata.Name, w.Metadata.Namespace = "h1-k8s-p-eth0", "prod"
+		w.Spec = api.WorkloadEndpointSpec{
+			Orchestrator: "k8s", Node: "h1", Pod: "p", Endpoint: "eth0", ContainerID: container, IPNetworks: networks,
+			IPNATs: []api.IPNAT{{InternalIP: "10.65.0.1", ExternalIP: "192.0.2.1"}},
+		}
+		value, err := api.EncodeStored(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return api.Update{Key: key, Value: value, Revision: api.RevisionOf(revision)}
+	}
+	const old, given, third = "10.65.0.1/32", "10.65.0.2/32", "10.65.0.3/32"
+	for _, tt := range []struct {
+		name string
+		then api.Update
+		want string // of its text
+		ends bool
+	}{
+		{"the old ones", update("8", "c", old), given, false},
+		{"the new ones", update("8", "c", given), given, true},
+		{"others", update("8", "c", third), third, true},
+		{"another container's", update("8", "d", old), old, true},
+		{"that it is gone", api.Update{Key: key, Revision: api.RevisionOf("8")}, "", true},
+	} {
+		o := Overlay{Order: memstore.New()}
+		o.Announce(key, "cali1")
+		o.Give(key, Given{Container: "c", Networks: []string{given}, Instead: []string{old}})
+		o.Pass([]api.Update{update("7", "c", given)})
+		if got := o.Current([]api.Update{update("7", "c", old)}); len(got) != 1 || !strings.Contains(string(got[0].Value), given) {
+			t.Errorf("%s: what is passed again comes as %s", tt.name, got)
+		}
+		if got := o.Filter([]api.Update{update("7", "c", old)}); len(got) != 1 || !strings.Contains(string(got[0].Value), given) || !strings.Contains(string(got[0].Value), `"internalIP":"10.65.0.2"`) {
+			t.Errorf("%s: what was written comes as %s", tt.name, got)
+		}
+		if got := o.Filter([]api.Update{tt.then}); len(got) != 1 || !strings.Contains(string(got[0].Value), tt.want) {
+			t.Errorf("%s: comes as %s, want %s", tt.name, got, tt.want)
+		}
+		if got := o.Filter([]api.Update{update("9", "c", old)}); len(got) != 1 || strings.Contains(string(got[0].Value), given) == tt.ends {
+			t.Errorf("%s: and then the old ones again, as %s", tt.name, got)
+		}
+	}
+}
+
+// TestWhatOthersWriteWhileAWriteIsAnsweredIsRead: the watch may deliver a later value before the answer to our own write has arrived.
+func TestWhatOthersWriteWhileAWriteIsAnsweredIsRead(t *testing.T) {
+	for name, written := range map[string]func(*Overlay, api.Update){
+		"in force meanwhile": func(o *Overlay, u api.Update) { o.Put([]api.Update{u}) },
+		"in force then":      func(o *Overlay, u api.Update) { o.Pass([]api.Update{u}) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New()
+			o := &Overlay{Order: s}
+			o.Announce("k", "cali1")
+			mine, err := s.Create(t.Context(), api.Update{Key: "k", Value: []byte("{}")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			later, err := s.Update(t.Context(), api.Update{Key: "k", Value: []byte(`{"later":true}`), Revision: mine.Revision})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, u := range []api.Update{mine, later} {
+				o.Filter([]api.Update{u})
+			}
+			written(o, mine)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended, got := make(chan error), ""
+			go func() {
+				ended <- o.Verify(ctx, s, func(_ context.Context, us []api.Update) error {
+					for _, u := range o.Current(us) {
+						got = string(u.Value)
+					}
+					return nil
+				})
+			}()
+			synctest.Wait()
+			cancel()
+			<-ended
+			if got != `{"later":true}` {
+				t.Errorf("%s: passed is %q", name, got)
+			}
+		})
 	}
 }

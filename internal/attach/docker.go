@@ -24,6 +24,18 @@ func ofDocker(w *api.WorkloadEndpoint, r wire.Request) {
 	}
 }
 
+// upstreamNamespace is that of endpoints of Docker's that upstream's plugin made, unless it was given another (CALICO_LIBNETWORK_NAMESPACE). They have no
+// container's ID; of which endpoint of Docker's they are is in their name.
+const upstreamNamespace = "libnetwork"
+
+// removeUpstreams removes what upstream's plugin made of an endpoint of Docker's. Its addresses stay assigned: whose they are is not on record.
+func (s *Server) removeUpstreams(ctx context.Context, w *api.WorkloadEndpoint) error {
+	there := *w
+	there.Metadata.Namespace = upstreamNamespace
+	_, err := s.remove(ctx, &there)
+	return err
+}
+
 // ifnameOf is the interface in the Ref of an endpoint's attachment.
 func ifnameOf(w *api.WorkloadEndpoint) string {
 	if w.Spec.Orchestrator == orchestratorDocker {
@@ -60,6 +72,9 @@ func (s *Server) Pool(ctx context.Context, q wire.Pool) (struct{}, error) {
 // Free releases addresses of Docker's on this node. Those that are not, or not any more, stay as they are: Docker asks again for what it did not
 // see answered.
 func (s *Server) Free(ctx context.Context, q wire.Addresses) (struct{}, error) {
+	if err := s.giveBack(ctx, nil); err != nil {
+		return struct{}{}, err // what Docker does not have any more is collected
+	}
 	var failed []error
 	for _, addr := range q.Addrs {
 		failed = append(failed, s.free(ctx, q.Network, addr))

@@ -76,13 +76,46 @@ func TestAnEndpointOfDockersHasTheFormOfUpstreams(t *testing.T) {
 	}
 }
 
+// TestAnEndpointOfUpstreamsPluginGoesWithDockers: upstream's plugin wrote it, in its own namespace or in ours; another host's, and another's, stay.
+func TestAnEndpointOfUpstreamsPluginGoesWithDockers(t *testing.T) {
+	b := newBed(t)
+	upstreams := func(namespace, node, id, container string) string {
+		w := &api.WorkloadEndpoint{Spec: api.WorkloadEndpointSpec{
+			Orchestrator: "libnetwork", Workload: "libnetwork", Node: node, Endpoint: id, ContainerID: container, InterfaceName: "cali" + id[:11],
+			MAC: "ee:ee:ee:ee:ee:ee", IPNetworks: []string{"10.65.9.9/32"}, Profiles: []string{"front"},
+		}}
+		name, err := api.WorkloadEndpointName(w.Spec)
+		b.must(err)
+		w.TypeMeta = api.TypeMeta{Kind: api.KindWorkloadEndpoint, APIVersion: api.GroupVersion}
+		w.Metadata = api.ObjectMeta{Name: name, Namespace: namespace}
+		b.known.Store(api.KeyPrefix(api.KindWorkloadEndpoint, "")+namespace+"/"+name, true)
+		b.put(w)
+		return "workloadendpoints/" + namespace + "/" + name
+	}
+	again := strings.Repeat("e", 64)
+	for _, namespace := range []string{"libnetwork", "default"} {
+		upstreams(namespace, "h1", dockersID, "")
+	}
+	want := []string{
+		upstreams("default", "h1", again, "somebody"), // under its name, another's
+		upstreams("libnetwork", "h1", strings.Repeat("f", 64), ""),
+		upstreams("libnetwork", "h2", dockersID, ""),
+	}
+	for _, id := range []string{dockersID, again} {
+		b.must(second(b.Detach(t.Context(), b.dockersEndpoint(id, "", nil).Ref)))
+	}
+	if left := b.left(); !slices.Equal(left, slices.Sorted(slices.Values(want))) {
+		t.Errorf("left %v, want %v", left, want)
+	}
+}
+
 func TestDockerGivesBackWhatIsItsOwnAlone(t *testing.T) {
 	b := newBed(t)
 	other, err := b.Attach(t.Context(), request("c1"))
 	b.must(err)
 	onOther := about("h2", ofDockers("ask2"), time.Now())
 	onOther[api.AttributeNote] = ipam.NoteDocker
-	far, err := b.cfg.Addresses.Assign(t.Context(), AddressRequest{"libnetwork.ask2", wire.IPAM{V4: true}, onOther, nil})
+	far, err := b.cfg.Addresses.Assign(t.Context(), AddressRequest{"libnetwork.ask2", wire.IPAM{V4: true}, onOther, nil, nil})
 	b.must(err)
 	was := b.left()
 	b.must(second(b.Free(t.Context(), wire.Addresses{Network: "libnetwork", Addrs: slices.Concat(other.Addrs, far, []netip.Addr{netip.MustParseAddr("192.0.2.1")})})))
@@ -111,9 +144,15 @@ func TestAnAddressOfDockersIsNoLeakWhileItsNodeIsThere(t *testing.T) {
 	b.put(&api.Node{Object: api.Object{TypeMeta: api.TypeMeta{Kind: "Node", APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: "h2"}}})
 	all, err = ipam.New(b.store.InMemory, ipam.Config{}).ReadSurvey(t.Context())
 	b.must(err)
-	found := all.Check(ipam.CheckOptions{Now: time.Now().Add(24 * time.Hour)})
-	if !slices.ContainsFunc(found, func(f ipam.Finding) bool { return f.Address == got.Addrs[0] && f.Fix != "" }) {
-		t.Errorf("of a node that is gone: found %+v", found)
+	leaked := func(f ipam.Finding) bool { return f.Address == got.Addrs[0] && f.Fix != "" }
+	if found := all.Check(ipam.CheckOptions{Now: time.Now().Add(24 * time.Hour)}); slices.ContainsFunc(found, leaked) {
+		t.Errorf("of a host without a Node, that may live: found %+v", found)
+	}
+	b.must(second(b.store.InMemory.Create(t.Context(), api.Update{Key: "/calico/felix/v2/no-region/host/h1/last_reported_status", Value: []byte(`{}`)})))
+	all, err = ipam.New(b.store.InMemory, ipam.Config{}).ReadSurvey(t.Context())
+	b.must(err)
+	if found := all.Check(ipam.CheckOptions{Now: time.Now().Add(24 * time.Hour)}); !slices.ContainsFunc(found, leaked) {
+		t.Errorf("of a node that is gone, whose agent reported: found %+v", found)
 	}
 }
 

@@ -170,7 +170,8 @@ func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) (had *api.
 		// Else it is that of a newer container of the same pod, of another network, or of another call. A store that derives endpoints keeps no
 		// MAC: there another call has other addresses.
 		call := w.Spec.MAC == "" || have.Spec.MAC == w.Spec.MAC || s.derives(key) && slices.Equal(have.Spec.IPNetworks, w.Spec.IPNetworks)
-		return ok && have.Spec.ContainerID == w.Spec.ContainerID && inNetwork(have, network(w)) && call, nil
+		owner := have.Spec.ContainerID == w.Spec.ContainerID || have.Spec.ContainerID == "" && w.Spec.Orchestrator == orchestratorDocker
+		return ok && owner && inNetwork(have, network(w)) && call, nil
 	})
 	switch {
 	case was.Value == nil: // deleted, or unknown: what was Pending must not stay

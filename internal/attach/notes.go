@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/twillnet/twill/internal/attach/wire"
 )
 
 // How often notes are read, and the agent's readiness to process them checked.
@@ -48,6 +50,26 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		t.Reset(wait)
 	}
+}
+
+// giveBack refuses to give anything back while the datastore is frozen: what is written to it then is lost, or comes between those who move
+// it. Of an attachment it leaves a note, since not every runtime asks again.
+func (s *Server) giveBack(ctx context.Context, r *wire.Ref) error {
+	if s.cfg.Frozen == nil {
+		return nil
+	}
+	why, err := s.cfg.Frozen(ctx)
+	if err != nil || why == "" {
+		return err
+	}
+	refusal := &wire.Refusal{Reason: "nothing is given back for now, since " + why, Later: true}
+	if r == nil {
+		return refusal
+	}
+	if err := wire.LeaveNoteIn(s.cfg.Notes, *r); err != nil {
+		refusal.Reason += "; no note of it could be left: " + err.Error()
+	}
+	return refusal
 }
 
 func (s *Server) sweep(ctx context.Context, now time.Time) {

@@ -21,6 +21,7 @@ type Overlay struct {
 	mu         sync.Mutex
 	keys       map[string]mark
 	links      []string
+	given      map[string]Given
 	unverified map[string]bool // keys to be read by Verify
 	wake       chan struct{}   // made by Verify while it waits, closed when there is an unverified key
 }
@@ -42,16 +43,21 @@ func (o *Overlay) Put(us []api.Update) {
 		o.keys = map[string]mark{}
 	}
 	for _, u := range us {
-		held := o.keys[u.Key].held
-		o.keys[u.Key] = mark{revision: u.Revision, gone: u.Value == nil}
-		if o.Order == nil && u.Value != nil && u.Revision != Pending && !held.IsZero() {
-			if held == u.Revision {
-				delete(o.keys, u.Key) // the watch delivered it before the answer arrived
-			} else {
-				o.verifyLater(u.Key)
-			}
+		held := o.put(u)
+		if o.Order == nil && u.Value != nil && u.Revision != Pending && held == u.Revision {
+			delete(o.keys, u.Key) // the watch delivered it before the answer arrived
 		}
 	}
+}
+
+// put notes what was written, and returns the last update that was held back meanwhile. If that may be a later one, the key is read. The lock is held.
+func (o *Overlay) put(u api.Update) (held api.Revision) {
+	held = o.keys[u.Key].held
+	o.keys[u.Key] = mark{revision: u.Revision, gone: u.Value == nil}
+	if u.Value != nil && u.Revision != Pending && !held.IsZero() && held != u.Revision && (o.Order == nil || o.Order.Older(u.Revision, held)) {
+		o.verifyLater(u.Key)
+	}
+	return held
 }
 
 // Pass is Put of what is about to be passed to calc, which did not have it while it was Pending: also if the watch delivered it meanwhile,
@@ -64,7 +70,7 @@ func (o *Overlay) Pass(us []api.Update) {
 	}
 	for _, u := range us {
 		if u.Revision != Pending { // else it was announced, and may be written by now
-			o.keys[u.Key] = mark{revision: u.Revision, gone: u.Value == nil}
+			o.put(u)
 		}
 	}
 }
@@ -93,6 +99,9 @@ func (o *Overlay) Current(us []api.Update) []api.Update {
 	out := us[:0:0]
 	for _, u := range us {
 		if m, marked := o.keys[u.Key]; marked && (u.Revision == Pending || u.Revision == m.revision) {
+			if g, has := o.given[u.Key]; has { // what was read, such as for a container that is gone, has the old addresses, too
+				u, _ = g.of(u)
+			}
 			out = append(out, u)
 		}
 	}
@@ -103,7 +112,7 @@ func (o *Overlay) Current(us []api.Update) []api.Update {
 func (o *Overlay) Filter(us []api.Update) []api.Update {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.keys) == 0 {
+	if len(o.keys) == 0 && len(o.given) == 0 {
 		return us
 	}
 	out := us[:0:0]
@@ -114,7 +123,7 @@ func (o *Overlay) Filter(us []api.Update) []api.Update {
 			}
 			delete(o.keys, u.Key)
 		}
-		out = append(out, u)
+		out = append(out, o.with(u))
 	}
 	return out
 }
@@ -213,6 +222,7 @@ func (o *Overlay) verify(ctx context.Context, s datastore.Store, key string, pas
 	same := o.keys[key] == was
 	if same { // else we wrote it again meanwhile, or the watch caught up
 		o.keys[key] = mark{revision: now.Revision, gone: gone}
+		now = o.with(now)
 	}
 	o.mu.Unlock()
 	if !same {

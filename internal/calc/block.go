@@ -31,13 +31,17 @@ func (g *Graph) block(u api.Update) {
 	}
 	var problems []api.Problem
 	if b.Lent, err = api.Borrowed(u, b.Owner); err != nil {
-		problems = []api.Problem{{Key: u.Key, Reason: err.Error() + "; nothing leads to what was borrowed of it"}}
+		reason := "; nothing leads to such an address if it is borrowed"
+		if b.Lent == nil {
+			b.Lent, reason = g.reach.Lent(u.Key), "; what was known of addresses that are borrowed stays in force"
+		}
+		problems = []api.Problem{{Key: u.Key, Reason: err.Error() + reason}}
 	}
 	g.found(u.Key, problems)
 	g.reach.SetBlock(u.Key, b)
 }
 
-// pool is the part of an IPPool that hosts use.
+// pool is the part of an IPPool that hosts use, of one that counts.
 type pool struct {
 	cidr netip.Prefix
 	nat  bool
@@ -45,13 +49,24 @@ type pool struct {
 	bare bool // no tunnel leads to its addresses
 }
 
-// putPool takes over a pool, whose CIDR is valid: else it would not have been admitted.
+// putPool takes over a pool, whose CIDR is valid: else it would not have been admitted; nil: it was deleted. What hosts do follows from those that count.
 func (g *Graph) putPool(key string, r *api.IPPool) {
 	g.dirtyHost, g.floats.all = true, true
-	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
-		way := wayOf(cidr, r.Spec)
-		g.pools[key] = pool{cidr, r.Spec.NATOutgoing, len(r.Spec.AllowedUses) == 0 || slices.Contains(r.Spec.AllowedUses, "Workload"), way.Mode == route.ByBGP}
-		g.reach.SetPool(key, way)
+	if g.ippools[key] = r; r == nil {
+		delete(g.ippools, key)
+	}
+	old := g.pools
+	g.pools = map[netip.Prefix]pool{}
+	for _, r := range api.FirstOfEachCIDR(g.ippools) {
+		for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
+			way := wayOf(cidr, r.Spec)
+			g.pools[cidr] = pool{cidr, r.Spec.NATOutgoing, len(r.Spec.AllowedUses) == 0 || slices.Contains(r.Spec.AllowedUses, "Workload"), way.Mode == route.ByBGP}
+			g.reach.SetPool(cidr, way)
+			delete(old, cidr)
+		}
+	}
+	for cidr := range old {
+		g.reach.SetPool(cidr, route.Pool{})
 	}
 }
 

@@ -2,6 +2,7 @@ package calc
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -42,6 +43,11 @@ func routesAsText(g *Graph) string {
 
 func TestOwnBlocksLeadNowhereButForEndpoints(t *testing.T) {
 	const own, others = `"affinity":"host:h1"`, `"affinity":"host:h2"`
+	single := func(owner, user string) api.Update {
+		u := blockUpdate("10.65.0.1/32", own)
+		u.Value = fmt.Appendf(nil, `{"cidr":"10.65.0.1/32","affinity":"host:%s","allocations":[0],"attributes":[{"secondary":{"node":%q}}]}`, owner, user)
+		return u
+	}
 	for _, tt := range []struct {
 		name    string
 		updates []api.Update
@@ -57,6 +63,9 @@ func TestOwnBlocksLeadNowhereButForEndpoints(t *testing.T) {
 		{"one that was given up", []api.Update{blockUpdate("10.65.0.0/26", own), blockUpdate("10.65.0.0/26", `"affinity":null`)}, ""},
 		{"one that cannot be read any more", []api.Update{blockUpdate("10.65.0.0/26", own), {Key: blockUpdate("10.65.0.0/26", "").Key, Value: []byte("{")}}, "10.65.0.0/26 nowhere"},
 		{"beside an endpoint", []api.Update{blockUpdate("10.65.0.0/26", own), workloadUpdate("10.65.0.1/32")}, "10.65.0.0/26 nowhere, 10.65.0.1/32 to calia"},
+		{"a block of one address: Calico's plugin makes its route before the endpoint is known", []api.Update{blockUpdate("10.65.0.1/32", own), blockUpdate("fd65::1/128", own)}, ""},
+		{"one of another host, of which this one has the address", []api.Update{poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), single("h2", "h1")}, ""},
+		{"an own one, of which another has it", []api.Update{poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), single("h1", "h2")}, "10.65.0.1/32 to vxlan.calico"},
 		{"an endpoint in a block of one address", []api.Update{blockUpdate("10.65.0.1/32", own), workloadUpdate("10.65.0.1/32")}, "10.65.0.1/32 to calia"},
 		{"the same, the endpoint first", []api.Update{workloadUpdate("10.65.0.1/32"), blockUpdate("10.65.0.1/32", own)}, "10.65.0.1/32 to calia"},
 	} {
@@ -85,6 +94,38 @@ func TestABlockThatCannotBeReadIsAProblemUntilItCan(t *testing.T) {
 	g.Update([]api.Update{blockUpdate("10.65.0.0/26", `"affinity":"host:h1"`)})
 	if ps := g.Problems(); len(ps) != 0 {
 		t.Errorf("problems %+v", ps)
+	}
+}
+
+// TestAWrongAllocationTakesNoRouteAway: those of the block's other borrowed addresses stay, and what cannot be read at all changes none of them.
+func TestAWrongAllocationTakesNoRouteAway(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{nodeUpdate("h1", "192.0.2.1/24", ""), nodeUpdate("h2", "192.0.2.2/24", ""), poolUpdate("p", `"cidr":"10.65.0.0/16","vxlanMode":"CrossSubnet"`)})
+	const h2 = `[{"secondary":{"node":"h2"}}]`
+	for _, tt := range []struct{ name, affinity, allocations, attributes, want, problem string }{
+		{"the address is borrowed", "host:h1", "[0,null,null,null]", h2, "10.65.0.0/32", ""},
+		{"another refers to nothing", "host:h1", "[0,7,null,null]", h2, "10.65.0.0/32", "allocation 1 refers to attributes 7 of 1; nothing leads to such an address if it is borrowed"},
+		{"and one to less than that", "host:h1", "[null,-1,0,null]", h2, "10.65.0.2/32", "allocation 1 refers to attributes -1 of 1"},
+		{"there are too few", "host:h1", "[0]", h2, "10.65.0.0/32", "has 1 allocations, want 4"},
+		{"too many", "host:h1", "[0,null,null,null,0]", h2, "10.65.0.0/32", "has 5 allocations, want 4"},
+		{"they cannot be read", "host:h1", `"x"`, h2, "10.65.0.0/32", "what was known of addresses that are borrowed stays in force"},
+		{"it is read again", "host:h1", "[null,0,null,null]", h2, "10.65.0.1/32", ""},
+		{"nothing is borrowed", "host:h1", "[null,null,null,null]", "[]", "", ""},
+	} {
+		u := api.Update{Key: api.BlockKey(netip.MustParsePrefix("10.65.0.0/30"))}
+		u.Value = fmt.Appendf(nil, `{"cidr":"10.65.0.0/30","affinity":%q,"allocations":%s,"attributes":%s}`, tt.affinity, tt.allocations, tt.attributes)
+		g.Update([]api.Update{u})
+		g.Flush()
+		var got []string
+		for _, r := range g.Intents().Routes {
+			if r.Node == "h2" {
+				got = append(got, r.Dst.String())
+			}
+		}
+		problems := fmt.Sprint(g.Problems())
+		if strings.Join(got, " ") != tt.want || !strings.Contains(problems, tt.problem) || tt.problem == "" && problems != "[]" {
+			t.Errorf("%s: routes %q, want %q; problems %s", tt.name, got, tt.want, problems)
+		}
 	}
 }
 
@@ -141,6 +182,33 @@ func TestPoolsSayWhoLeavesWithTheHostsAddress(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestOfPoolsWithOneCIDRTheFirstByNameCounts, as upstream's agents have it: the other one makes nothing masquerade, and closes nothing.
+func TestOfPoolsWithOneCIDRTheFirstByNameCounts(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{rawUpdate("felixconfigurations/default", `{"spec":{"localSubnetL2Reachability":"PodsAndLoadBalancers","floatingIPs":"Enabled"}}`)})
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string // masqueraded, answered for on networks of the host, and whether tunnels are wanted
+		unfit  string // why an address of it is nobody's floating one
+	}{
+		{"the only one", poolUpdate("b", `"cidr":"10.65.0.0/16"`), "[] [10.65.0.0/16] false", ""},
+		{"a second one", poolUpdate("c", `"cidr":"10.65.0.0/16","natOutgoing":true,"vxlanMode":"Always","allowedUses":["Tunnel"]`), "[] [10.65.0.0/16] false", ""},
+		{"the first is another", poolUpdate("b", `"cidr":"10.66.0.0/16"`), "[10.65.0.0/16] [10.66.0.0/16] true", "is in a pool that is not for workloads (allowedUses)"},
+		{"one before it, spelled with bits of a host", poolUpdate("a", `"cidr":"10.65.7.7/16"`), "[] [10.65.0.0/16 10.66.0.0/16] false", ""},
+		{"that cannot be read any more, and stays", poolUpdate("a", `"cidr":"10.65"`), "[] [10.65.0.0/16 10.66.0.0/16] false", ""},
+		{"and is gone", poolUpdate("a", ""), "[10.65.0.0/16] [10.66.0.0/16] true", "is in a pool that is not for workloads (allowedUses)"},
+	} {
+		g.Update([]api.Update{tt.update})
+		g.Flush()
+		h := g.Intents().Host
+		got := fmt.Sprint(h.NAT.From, " ", h.LocalSubnet.Pools, " ", g.reach.Wanted()[intent.VXLAN])
+		if unfit := g.unfit(netip.MustParseAddr("10.65.0.9")); got != tt.want || unfit != tt.unfit {
+			t.Errorf("%s: got %q and %q, want %q and %q", tt.name, got, unfit, tt.want, tt.unfit)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/internal/calc/policy"
+	"github.com/twillnet/twill/internal/calc/route"
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -85,8 +86,8 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 			g.sent.endpoints[key], g.sent.groups[key] = e, now
 			g.mark(old, e)
 			same := had && sameEndpoint(old, e)
-			if m := g.moveOf(item); !same || m != g.sent.moves[key] {
-				g.routes.Set(key, routesOf(e, m))
+			if m, owner := g.moveOf(item), item.Value.owner(); !same || m != g.sent.moves[key] || !owner.Equal(g.routes.Owner(key)) {
+				g.routes.Set(key, owner, routesOf(e, m))
 				if g.sent.moves[key] = m; m == intent.Stays {
 					delete(g.sent.moves, key)
 				}
@@ -99,7 +100,7 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 			delete(g.sent.moves, key)
 			g.mark(old, intent.Endpoint{})
 			delete(g.sent.groups, key)
-			g.routes.Set(key, nil)
+			g.routes.Set(key, route.Owner{}, nil)
 			gone = append(gone, old.ID)
 		}
 		if had {

@@ -57,9 +57,10 @@ type Graph struct {
 	attached map[string]bool           // interfaces that a plugin of this host made
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
-	frozen   bool
+	ready    api.Readiness
 	cluster  Cluster                           // without what maps in here count
-	pools    map[string]pool                   // by key
+	ippools  map[string]*api.IPPool            // by key
+	pools    map[netip.Prefix]pool             // those that count
 	nodes    map[string][]netip.Prefix         // by key
 	ranges   map[string]intent.ServicePrefixes // of BGPConfigurations that concern this node, by name
 	problems map[string][]api.Problem
@@ -94,7 +95,7 @@ func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, services: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]claim{}, attached: map[string]bool{},
-		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, ranges: map[string]intent.ServicePrefixes{}, unread: map[string]string{}, admitted: map[string]bool{},
+		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, ippools: map[string]*api.IPPool{}, nodes: map[string][]netip.Prefix{}, ranges: map[string]intent.ServicePrefixes{}, unread: map[string]string{}, admitted: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}
 	g.reach = route.NewReach(node, g.routes)
@@ -156,6 +157,9 @@ func (g *Graph) Update(us []api.Update) {
 
 func (g *Graph) update(u api.Update) {
 	if strings.HasPrefix(u.Key, api.BlockPrefix) {
+		if u.Value != nil {
+			g.ready = g.ready.Saw("") // a block is of no kind
+		}
 		g.block(u)
 		return
 	}
@@ -169,6 +173,7 @@ func (g *Graph) update(u api.Update) {
 		}
 		return
 	}
+	g.ready = g.ready.Saw(ref.Kind)
 	s, err := api.AdmitInto(u, &g.scratch)
 	if err != nil {
 		unknown := ok && (!g.has(u.Key, ref) || g.unread[u.Key] != "") // no version of it was readable
@@ -256,7 +261,7 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.ClusterInformation:
 		g.admitted[key] = true
 		if s.Ref.Name == "default" {
-			g.frozen = r.Spec.Locked()
+			g.ready = g.ready.After(r)
 			g.cluster.GUID, g.cluster.Type, g.cluster.CalicoVersion = r.Spec.ClusterGUID, r.Spec.ClusterType, r.Spec.CalicoVersion
 		}
 	}
@@ -299,12 +304,11 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	case api.KindBGPConfiguration:
 		g.putServices(ref.Name, nil)
 	case api.KindIPPool:
-		delete(g.pools, key)
-		g.floats.all = true
-		g.reach.SetPool(key, route.Pool{})
-		g.dirtyHost = true
+		g.putPool(key, nil)
 	case api.KindClusterInformation:
-		g.frozen = g.frozen && ref.Name != "default"
+		if ref.Name == "default" {
+			g.ready = g.ready.After(nil)
+		}
 	}
 }
 

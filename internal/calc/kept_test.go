@@ -30,7 +30,7 @@ func TestWhatWasUnderstoodLastStaysInForce(t *testing.T) {
 	}
 	is := func(g *Graph) any {
 		g.Flush()
-		return []any{g.Intents(), g.Frozen(), g.Settings().Settings}
+		return []any{g.Intents(), g.Readiness().Frozen(), g.Settings().Settings}
 	}
 	want := is(fresh())
 	for _, u := range known {
@@ -51,8 +51,9 @@ func TestWhatWasUnderstoodLastStaysInForce(t *testing.T) {
 				t.Errorf("%s is %s: problems %v", u.Key, value, ps)
 			}
 			g.Update([]api.Update{{Key: u.Key}})
-			if reflect.DeepEqual(is(g), want) || len(g.Problems()) > 0 {
-				t.Errorf("%s is gone: nothing changed, or problems %v", u.Key, g.Problems())
+			stays := strings.Contains(u.Key, "clusterinformations") // see TestADatastoreThatIsGoneIsNotReady
+			if reflect.DeepEqual(is(g), want) != stays || len(g.Problems()) > 0 {
+				t.Errorf("%s is gone: nothing changed, or what must stay did not, or problems %v", u.Key, g.Problems())
 			}
 
 			cold := New("h1")
@@ -67,6 +68,34 @@ func TestWhatWasUnderstoodLastStaysInForce(t *testing.T) {
 				}
 				cold.Update([]api.Update{{Key: u.Key}, {Key: u.Key, Value: []byte(value)}})
 			}
+		}
+	}
+}
+
+// A datastore that was emptied has no ClusterInformation either: what it lacks is lost, and not deleted.
+func TestADatastoreThatIsGoneIsNotReady(t *testing.T) {
+	const info = "clusterinformations/default"
+	ready, locked, silent, gone := rawUpdate(info, `{"spec":{"datastoreReady":true}}`), rawUpdate(info, `{"spec":{"datastoreReady":false}}`), rawUpdate(info, `{"spec":{"clusterGUID":"g"}}`), api.Update{Key: rawUpdate(info, "").Key}
+	workload := rawUpdate("workloadendpoints/a/h1-k8s-w-eth0", `{"spec":{"node":"h1","orchestrator":"k8s","pod":"w","endpoint":"eth0","interfaceName":"cali1","ipNetworks":["10.65.0.1/32"]}}`)
+	for _, tt := range []struct {
+		name    string
+		batches [][]api.Update
+		want    bool
+	}{
+		{"it was locked", [][]api.Update{{locked, workload}, {gone, {Key: workload.Key}}}, true},
+		{"it was ready", [][]api.Update{{ready, workload}, {gone, {Key: workload.Key}}}, true},
+		{"it did not say anything", [][]api.Update{{silent, workload}, {{Key: workload.Key}, gone}}, true},
+		{"another came that says nothing", [][]api.Update{{locked}, {gone}, {silent}}, true},
+		{"it is back, and ready", [][]api.Update{{locked}, {gone}, {ready}}, false},
+		{"there never was one", [][]api.Update{{workload}, {gone, {Key: workload.Key}}}, false},
+		{"it is another one", [][]api.Update{{ready}, {{Key: gone.Key + "2"}}}, false},
+	} {
+		g := New("h1")
+		for _, b := range tt.batches {
+			g.Update(b)
+		}
+		if got := g.Readiness().Frozen(); got != tt.want {
+			t.Errorf("%s: frozen %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

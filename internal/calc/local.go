@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/route"
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -19,6 +20,7 @@ type local struct {
 	label     string
 	link, mac string
 	addrs     []netip.Addr
+	shared    []netip.Addr // those of them that are allowed address pairs, which others may have, too
 	spoofable []netip.Prefix
 	nats      []intent.NAT // that it asks for
 	qos       intent.QoS
@@ -46,6 +48,9 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed, nats: nats, qos: qosOf(w.Spec.QoSControls),
 	}
 	src.Addrs.Each(func(p netip.Prefix) { l.addrs = append(l.addrs, p.Addr()) })
+	for _, p := range prefixes(w.Spec.AllowedIPs) {
+		l.shared = append(l.shared, p.Addr())
+	}
 	if len(l.addrs) == 0 && l.closed == "" {
 		l.closed = "it has no address"
 	}
@@ -146,6 +151,11 @@ func (g *Graph) taken(l, by *local) string {
 		why = "which is as old as it, and before it in the order of keys"
 	}
 	return fmt.Sprintf("its interface %s is that of WorkloadEndpoint %s/%s, %s", l.link, by.id.Namespace, by.id.Name, why)
+}
+
+// owner is what decides which of several endpoints has an address.
+func (l *local) owner() route.Owner {
+	return route.Owner{Created: l.created, Endpoint: l.id, Shared: l.shared}
 }
 
 // routesOf returns the routes to an endpoint that is not closed.

@@ -71,7 +71,11 @@ func differences(got, want []string) string {
 func linesOf(s State) []string {
 	var out []string
 	for _, r := range s.Routes {
-		to := "dev " + r.Link + " mac " + r.MAC + map[intent.Move]string{intent.Comes: " comes", intent.Goes: " goes"}[r.Move]
+		moves := map[intent.Move]string{intent.Comes: " comes", intent.Goes: " goes"}
+		to := "dev " + r.Link + " mac " + r.MAC + moves[r.Move]
+		for _, c := range r.Claims {
+			to += fmt.Sprintf(" | %s shared %v: dev %s mac %s%s", c.Endpoint, c.Shared, c.Link, c.MAC, moves[c.Move])
+		}
 		switch {
 		case r.Kind == intent.RouteBlackhole:
 			to = "blackhole"

@@ -17,9 +17,7 @@ import (
 // reachedBy is what routes need of a Node: its own addresses, and its ends of tunnels. What cannot be read is absent.
 func reachedBy(name string, r *api.Node) route.Node {
 	var n route.Node
-	var own [2]string
 	if b := r.Spec.BGP; b != nil {
-		own = [2]string{b.IPv4Address, b.IPv6Address}
 		if a, err := netip.ParseAddr(b.IPv4IPIPTunnelAddr); err == nil && a.Is4() {
 			n.Ends[intent.IPIP] = route.End{Addr: a}
 		}
@@ -36,22 +34,10 @@ func reachedBy(name string, r *api.Node) route.Node {
 		}
 		n.Ends[[2]intent.TunnelKind{intent.WireGuard, intent.WireGuard6}[f]] = route.End{Addr: a, Key: publicKey(texts[1])}
 	}
-	for f, texts := range [2][3]string{
-		{own[0], s.IPv4VXLANTunnelAddr, s.VXLANTunnelMACAddr},
-		{own[1], s.IPv6VXLANTunnelAddr, s.VXLANTunnelMACAddrV6},
-	} {
-		p, err := netip.ParsePrefix(texts[0])
-		if err != nil && !strings.Contains(texts[0], "/") {
-			var a netip.Addr
-			if a, err = netip.ParseAddr(texts[0]); err == nil {
-				p = netip.PrefixFrom(a, a.BitLen())
-			}
-		}
-		if err == nil && p.Addr().Is4() == (f == 0) {
-			n.Net[f] = p
-		}
-		if a, err := netip.ParseAddr(texts[1]); err == nil && a.Is4() == (f == 0) {
-			n.Ends[[2]intent.TunnelKind{intent.VXLAN, intent.VXLAN6}[f]] = route.End{Addr: a, MAC: tunnelMAC(name, f, texts[2])}
+	for f, texts := range [2][2]string{{s.IPv4VXLANTunnelAddr, s.VXLANTunnelMACAddr}, {s.IPv6VXLANTunnelAddr, s.VXLANTunnelMACAddrV6}} {
+		n.Net[f] = r.AddressOf(f == 1)
+		if a, err := netip.ParseAddr(texts[0]); err == nil && a.Is4() == (f == 0) {
+			n.Ends[[2]intent.TunnelKind{intent.VXLAN, intent.VXLAN6}[f]] = route.End{Addr: a, MAC: tunnelMAC(name, f, texts[1])}
 		}
 	}
 	return n

@@ -42,6 +42,9 @@ func TestHowOtherHostsAreReached(t *testing.T) {
 	const peer = "h2 is 192.0.2.2 10.65.2.1 66:bf:1c:36:57:41"
 	lent := blockUpdate("10.65.1.0/26", `"affinity":"host:h1"`)
 	lent.Value = fmt.Appendf(nil, `{"cidr":"10.65.1.0/26","affinity":"host:h1","allocations":[null,0%s],"attributes":[{"secondary":{"node":"h2"}}]}`, strings.Repeat(",null", 62))
+	without := func(name, spec string) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "nodes/" + name, Value: []byte(`{"spec":{"ipv4VXLANTunnelAddr":"10.65.2.1",` + spec + `}}`)}
+	}
 	g := New("h1")
 	for _, tt := range []struct {
 		name   string
@@ -62,6 +65,10 @@ func TestHowOtherHostsAreReached(t *testing.T) {
 		{"which goes", poolUpdate("b", ""), strings.Replace("10.65.2.0/26 by vxlan.calico at 10.65.2.1, "+peer, "192.0.2.2", "198.51.100.2", 1)},
 		{"a node that comes first by name has its end", nodeUpdate("h0", "192.0.2.9/24", "10.65.2.1"), "10.65.2.0/26 nowhere, " + "h0 is 192.0.2.9 10.65.2.1 66:dd:c5:74:47:cc"},
 		{"and goes", nodeUpdate("h0", "", ""), strings.Replace("10.65.2.0/26 by vxlan.calico at 10.65.2.1, "+peer, "192.0.2.2", "198.51.100.2", 1)},
+		{"another has no address of BGP", without("h2", `"addresses":[{"address":"203.0.113.2","type":"ExternalIP"},{"address":"192.0.2.9"},{"address":"2001:db8::2","type":"InternalIP"},{"address":"192.0.2.2/24","type":"InternalIP"}]`), "10.65.2.0/26 direct 192.0.2.2, " + peer},
+		{"nor an internal one", without("h2", `"bgp":{"ipv4IPIPTunnelAddr":"10.65.2.9","ipv6Address":"2001:db8::2/64"},"addresses":[{"address":"203.0.113.2","type":"ExternalIP"}]`), strings.Replace("10.65.2.0/26 by vxlan.calico at 10.65.2.1, "+peer, "192.0.2.2", "203.0.113.2", 1)},
+		{"nor any", without("h2", `"addresses":[{"address":"192.0.2.2"}]`), "10.65.2.0/26 nowhere"},
+		{"it has that of BGP again", nodeUpdate("h2", "198.51.100.2/24", "10.65.2.1"), strings.Replace("10.65.2.0/26 by vxlan.calico at 10.65.2.1, "+peer, "192.0.2.2", "198.51.100.2", 1)},
 		{"this node loses its end", nodeUpdate("h1", "192.0.2.1/24", ""), "10.65.2.0/26 nowhere"},
 		{"no pool", poolUpdate("a", ""), ""},
 	} {

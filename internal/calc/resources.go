@@ -171,7 +171,7 @@ func (g *Graph) host() intent.HostSettings {
 		ReportAllowed: s.ReportFlows == "Enabled" || s.EvaluateStaged == "Continuous" && g.sent.staged > 0,
 		FailsafeIn:    failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Log:         intent.LogSettings(s.Log),
-		Refresh:     intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
+		Refresh:     intent.Refresh{Policy: shorter(policyRefresh(s), s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		LocalSubnet: g.localSubnet(),
 		Services:    g.advertised(), ServiceLoops: serviceLoops[s.ServiceLoops],
 		NAT: g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
@@ -205,6 +205,14 @@ func markMask(s config.Settings) uint32 {
 	return s.MarkMask.Nftables
 }
 
+// policyRefresh is how often that is read back in which settings want policy.
+func policyRefresh(s config.Settings) time.Duration {
+	if s.Nftables == "Disabled" {
+		return s.IPTables.Refresh
+	}
+	return s.PolicyRefresh
+}
+
 // routeProtocol is that of routes to workloads; zero: the agent's own.
 func routeProtocol(n int) int {
 	if n == api.RouteProtocol {
@@ -232,6 +240,8 @@ func failsafes(in []config.Failsafe) []intent.Failsafe {
 // Settings returns those in effect, as of the last Update.
 func (g *Graph) Settings() config.Effective { return g.config }
 
-// Frozen reports whether datastoreReady is false: the datastore is being
-// migrated, so nothing in it may be acted upon. Unset means ready.
-func (g *Graph) Frozen() bool { return g.frozen }
+// Readiness is what the datastore says of itself.
+func (g *Graph) Readiness() api.Readiness { return g.ready }
+
+// Lost notes that the datastore once had something, though it was blank from the start.
+func (g *Graph) Lost() { g.ready = api.Gone }

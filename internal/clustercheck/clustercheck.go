@@ -31,7 +31,7 @@ type Config struct {
 	Image  string        // of pods; empty: that of Twill's own on this cluster
 	Nodes  int           // how many of those that are ready take part, by chance; 0: all
 	Egress string        // HOST:PORT outside of the cluster that pods should reach; empty: not tried
-	Keep   bool          // leave the namespace, for looking at it
+	Keep   bool          // leave the namespace, for looking at it; as it was when something failed: then nothing more is tried
 	Start  time.Duration // how long pods may take until they are Ready
 	Settle time.Duration // how long a policy may take until it is in force, and anything else to be as it should be
 	Now    func(doing string)
@@ -52,6 +52,7 @@ type Result struct {
 	Result string        `json:"result"`           // ok, failed or skipped
 	Took   time.Duration `json:"took,omitempty"`   // the try; of a policy: until it was in force
 	Detail string        `json:"detail,omitempty"` // why it failed or was skipped; else what was found
+	Why    string        `json:"why,omitempty"`    // with Keep, of a try between pods and nodes that failed: a call that says whether policy has denied it
 }
 
 // ErrNoImage: the cluster runs no pods of Twill whose image could be taken.
@@ -97,12 +98,23 @@ func Run(ctx context.Context, cfg Config) (results []Result, err error) {
 	if err := c.start(ctx); err != nil {
 		return c.results, err
 	}
-	for _, step := range []func(context.Context) error{c.paths, c.policies} {
-		if err := step(ctx); err != nil {
-			return c.results, err
-		}
+	if err := c.paths(ctx); err != nil {
+		return c.results, err
 	}
-	return c.results, ctx.Err()
+	if c.stops("policies") {
+		return c.results, ctx.Err()
+	}
+	err = c.policies(ctx)
+	return c.results, errors.Join(err, ctx.Err())
+}
+
+// stops reports, and says in the results, that what comes next is not tried: something has failed, and what is there is to be looked at.
+func (c *check) stops(before string) bool {
+	is := c.Keep && slices.ContainsFunc(c.results, func(r Result) bool { return r.Result == Failed })
+	if is {
+		c.skip(before, "something failed before, and is left as it was then (--keep)")
+	}
+	return is
 }
 
 // prepare finds the nodes and the image.

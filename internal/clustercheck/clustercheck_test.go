@@ -300,3 +300,57 @@ func TestSomeNodesTakePart(t *testing.T) {
 		t.Errorf("%d nodes took part, error %v", n, err)
 	}
 }
+
+// TestWhatIsKeptIsAsItWasWhenItFailed: policies that come later would answer for what failed without them.
+func TestWhatIsKeptIsAsItWasWhenItFailed(t *testing.T) {
+	for _, tt := range []struct {
+		name, fails string // part of what is tried; silent: what a policy denies
+		keep        bool
+		why         string // of the first that failed, after its namespace
+		policies    string // that are there afterwards
+		skipped     string
+	}{
+		{"a way without policies", "udp://", true, "a-0 NS/b-0 udp/8080", "", "policies"},
+		{"to a node", "open://192.0.2.", true, "a-0 192.0.2.2 tcp/10250", "", "policies"},
+		{"to a service", "open://10.96.", true, "", "", "policies"},
+		{"a policy", "silent", true, "a-0 NS/b-1 tcp/8080", "deny", "a policy that allows by a label"},
+		{"nothing is kept", "udp://", false, "", "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &cluster{nodes: []string{"n1", "n2"}, image: "twill"}
+			f.answers = func(pod string, try Try) Tried {
+				if strings.Contains(try.To, tt.fails) && !try.Silent || tt.fails == "silent" && try.Silent {
+					return Tried{Error: "i/o timeout"}
+				}
+				return f.well(pod, try)
+			}
+			by, err := run(t, f, func(c *Config) { c.Keep = tt.keep })
+			if err != nil || len(by[Failed]) == 0 {
+				t.Fatalf("%+v, error %v", by, err)
+			}
+			var namespace string
+			var policies []string
+			for path := range f.made {
+				if name, is := strings.CutPrefix(path, "/api/v1/namespaces/"); is && !strings.Contains(name, "/") {
+					namespace = name
+				}
+				if i := strings.Index(path, "/networkpolicies/"); i >= 0 {
+					policies = append(policies, path[i+len("/networkpolicies/"):])
+				}
+			}
+			want := ""
+			if tt.why != "" {
+				want = "twill why " + namespace + "/" + strings.ReplaceAll(tt.why, "NS", namespace)
+			}
+			if got := by[Failed][0].Why; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if got := strings.Join(policies, " "); got != tt.policies {
+				t.Errorf("policies %q are left, want %q", got, tt.policies)
+			}
+			if is := slices.ContainsFunc(by[Skipped], func(r Result) bool { return r.Test == tt.skipped }); is == (tt.skipped == "") {
+				t.Errorf("skipped: %+v, want %q", by[Skipped], tt.skipped)
+			}
+		})
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -38,7 +40,9 @@ func (c *check) ask(ctx context.Context, asks []ask) []Result {
 		a.try.Within = c.Settle
 		group.Go(func() {
 			slots <- struct{}{}
-			out[i] = c.one(ctx, a)
+			if out[i] = c.one(ctx, a); out[i].Result == Failed {
+				out[i].Why = c.why(a)
+			}
 			<-slots
 		})
 	}
@@ -82,6 +86,32 @@ func (c *check) one(ctx context.Context, a ask) Result {
 		r.Detail = done.Error
 	}
 	return r
+}
+
+// why is the call that says what policy does to a try, while the pods are there; empty: they will not be, or policy is asked of other addresses, as
+// behind a service.
+func (c *check) why(a ask) string {
+	scheme, at, _ := strings.Cut(a.try.To, "://")
+	protocol := map[string]string{"tcp": "tcp", "open": "tcp", "udp": "udp", "whole": "udp"}[scheme]
+	to, err := netip.ParseAddrPort(at)
+	if !c.Keep || protocol == "" || err != nil {
+		return ""
+	}
+	for _, p := range c.peers {
+		end := ""
+		switch {
+		case slices.Contains(p.a.addrs, to.Addr()):
+			end = c.namespace + "/" + p.a.name
+		case slices.Contains(p.b.addrs, to.Addr()):
+			end = c.namespace + "/" + p.b.name
+		case p.host == to.Addr():
+			end = p.host.String()
+		}
+		if end != "" {
+			return fmt.Sprintf("twill why %s/%s %s %s/%d", c.namespace, a.pod, end, protocol, to.Port())
+		}
+	}
+	return ""
 }
 
 // paths are the ways that nobody has forbidden.

@@ -92,8 +92,7 @@ func (i Install) Install() error {
 		switch {
 		case slices.Contains(i.Skip, name):
 			continue
-		case err == nil && bytes.Equal(have, program):
-			continue
+		case err == nil && bytes.Equal(have, program): // its mode may be another
 		case err == nil && name == loopbackName && !ours(path):
 			continue // the host has one
 		case err == nil && !i.Upgrade:
@@ -155,7 +154,9 @@ func (i Install) installOthers() error {
 	carried, err := i.carried()
 	for _, name := range slices.Sorted(maps.Keys(carried)) {
 		path := filepath.Join(i.BinDir, name)
-		if _, there := os.Stat(path); there == nil || slices.Contains(i.Skip, name) {
+		have, missing := os.ReadFile(path)
+		others := !errors.Is(missing, fs.ErrNotExist) && !bytes.Equal(have, carried[name])
+		if others || slices.Contains(i.Skip, name) {
 			continue
 		}
 		if err := i.write(path, carried[name], 0o755); err != nil {
@@ -279,9 +280,19 @@ func ourNetwork(text []byte) bool {
 	return pluginNames[conf.Type] || len(conf.Plugins) > 0 && pluginNames[conf.Plugins[0].Type]
 }
 
-// write replaces a file atomically.
+// isWritten reports whether a file has that content and mode.
+func isWritten(path string, content []byte, mode fs.FileMode) bool {
+	have, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(have, content) {
+		return false
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Perm() == mode
+}
+
+// write replaces a file atomically, unless it is so already.
 func (i Install) write(path string, content []byte, mode fs.FileMode) error {
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
+	if isWritten(path, content, mode) {
 		return nil
 	}
 	i.say("write %s", path)
@@ -293,7 +304,11 @@ func (i Install) write(path string, content []byte, mode fs.FileMode) error {
 	}
 	// Runtimes look at all that ends in .conf, .conflist or .json, and at plugins by name.
 	fresh := filepath.Join(filepath.Dir(path), "."+strings.ReplaceAll(filepath.Base(path), ".", "-")+".new")
-	if err := os.WriteFile(fresh, content, mode); err != nil {
+	err := os.WriteFile(fresh, content, mode)
+	if err == nil {
+		err = os.Chmod(fresh, mode) // the process has an umask, and a file that an install left when it was killed has its own mode
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(fresh))
 	}
 	return os.Rename(fresh, path)

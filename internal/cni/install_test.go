@@ -3,6 +3,7 @@ package cni
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,6 +65,38 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	if got := append(files(t, in.BinDir), files(t, in.ConfDir)...); !slices.Equal(got, []string{"calico"}) {
 		t.Errorf("left: %v, want only what is not ours", got)
+	}
+}
+
+// TestModesAreOurs: a file of equal content that nobody can execute, or everybody write, is no plugin of ours; nor does what a killed install left
+// say the mode.
+func TestModesAreOurs(t *testing.T) {
+	in, _ := installIn(t, "v1")
+	carried := filepath.Join(filepath.Dir(in.Exe), carriedIn)
+	wrong := map[string]string{
+		filepath.Join(in.BinDir, "twill"): "v1", filepath.Join(in.BinDir, ".calico.new"): "v", filepath.Join(in.BinDir, "portmap"): "portmap of ours",
+		filepath.Join(in.ConfDir, DefaultConf): string(in.DefaultNetwork(0, true, false)),
+	}
+	if err := errors.Join(os.MkdirAll(carried, 0o700), os.WriteFile(filepath.Join(carried, "portmap"), []byte("portmap of ours"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range wrong {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.Upgrade = false
+	if err := in.Install(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]fs.FileMode{in.BinDir: 0o755, in.ConfDir: 0o600}
+	for dir, mode := range want {
+		for _, name := range files(t, dir) {
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%s has the mode %o, want %o: %v", name, info.Mode(), mode, err)
+			}
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ type Settings struct {
 	FailsafeOut         []Failsafe
 	InterfaceExclude    []string      // names, and regular expressions between slashes
 	PolicyRefresh       time.Duration // zero: never, as for the other two
-	SetsRefresh         time.Duration // zero: as PolicyRefresh
+	SetsRefresh         time.Duration // zero: with the tables
 	RouteRefresh        time.Duration
 	InterfaceRefresh    time.Duration
 
@@ -113,12 +113,13 @@ func (s *Settings) Target() netip.AddrPort {
 // MarkMask are the bits of packets' marks that are ours, where policy is in nftables, and where it is in iptables.
 type MarkMask struct{ Nftables, Iptables uint32 }
 
-// IPTables says how policy in the tables of iptables goes together with rules of other programs there.
+// IPTables says how policy in the tables of iptables goes together with rules of other programs there, and how often they are read back.
 type IPTables struct {
 	InsertMode  string // Insert or Append
 	FilterAllow string // Accept or Return
 	MangleAllow string // Accept or Return
 	FilterDeny  string // Drop or Reject
+	Refresh     time.Duration
 }
 
 // VXLAN is how this host's VXLAN tunnels are.
@@ -245,6 +246,8 @@ type Layer struct {
 	Name   string
 	Values map[string]string
 	Over   bool // it wins over the datastore, as upstream's file and environment do; among several such layers the order stays
+
+	unusable []Problem // of the datastore: what is no parameter
 }
 
 // Resolver holds the layers. One goroutine may use it.
@@ -282,6 +285,9 @@ func (r *Resolver) Resolve() Effective {
 	stored := r.ofStore()
 	layers := slices.Concat(under, stored, over)
 	var out Effective
+	for _, l := range stored {
+		out.Problems = append(out.Problems, l.unusable...)
+	}
 	for i := range params {
 		p := &params[i]
 		v := Value{Param: p, Text: p.Default, From: "default"}

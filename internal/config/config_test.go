@@ -177,8 +177,8 @@ func TestGeneralNamesOfTheEnvironmentSayWhereTheDatastoreIs(t *testing.T) {
 	}
 }
 
-// What says where the datastore is, and who this is, is not set by saying nothing: manifests have such lines.
-func TestAnEmptyNameOrAddressIsNone(t *testing.T) {
+// TestAnEmptyValueIsNone: templates of manifests leave such lines.
+func TestAnEmptyValueIsNone(t *testing.T) {
 	source := func(env, file string) config.Effective {
 		e, problems := config.FromEnv(strings.Split(env, "|"))
 		f, more := config.FromFile("twill.conf", strings.ReplaceAll(file, "|", "\n"))
@@ -203,7 +203,17 @@ func TestAnEmptyNameOrAddressIsNone(t *testing.T) {
 			t.Errorf("%s, %s: etcd is at %q, want %q", tt.env, tt.file, etcd, tt.etcd)
 		}
 	}
-	l, _ := config.FromEnv([]string{"TWILL_INTERFACE_EXCLUDE="}) // of others, nothing is a value
+	var env, file []string
+	for _, v := range config.New("h1").Resolve().Values {
+		env, file = append(env, "FELIX_"+strings.ToUpper(v.Param.Name)+"="), append(file, v.Param.Name+" =")
+	}
+	e, problems := config.FromEnv(env)
+	f, more := config.FromFile("twill.conf", strings.Join(file, "\n"))
+	got, want := config.New("h1", f, e).Resolve(), config.New("h1").Resolve()
+	if problems = slices.Concat(problems, more, got.Problems); len(problems) > 0 || !reflect.DeepEqual(got.Settings, want.Settings) {
+		t.Errorf("with each setting empty they are\n%+v, want the defaults\n%+v; problems %v", got.Settings, want.Settings, problems)
+	}
+	l, _ := config.FromEnv([]string{"TWILL_INTERFACE_EXCLUDE=None"})
 	if got := config.New("h1", l).Resolve().Settings.InterfaceExclude; len(got) != 0 {
 		t.Errorf("interfaceExclude is %q, want none", got)
 	}
@@ -228,6 +238,43 @@ func TestStoredSettingsArrive(t *testing.T) {
 	r.Remove("default")
 	if s := r.Resolve().Settings; !s.Health.Enabled || s.AllowVXLAN {
 		t.Errorf("after it went: %+v", s)
+	}
+}
+
+// TestAnnotationsOfAFelixConfigurationAreSettings, as for upstream's agents: the name of a parameter is Felix's, in any case, and what is none is reported.
+func TestAnnotationsOfAFelixConfigurationAreSettings(t *testing.T) {
+	f := felix("default", "", "Accept")
+	f.Metadata.Annotations = map[string]string{
+		"config.projectcalico.org/DefaultEndpointToHostAction": "RETURN", "config.projectcalico.org/ReportingIntervalSecs": "45", "config.projectcalico.org/healthport": "9199",
+		"config.projectcalico.org/FailsafeInboundHostPorts": "tcp:2222", "config.projectcalico.org/VXLANPort": "many",
+		"config.projectcalico.org/interfacePrefix": "a/b", "config.projectcalico.org/InterfaceExclude": "",
+		"config.projectcalico.org/NodeName": "h9", "config.projectcalico.org/Nonsense": "x", "example.org/healthEnabled": "false",
+	}
+	f.Spec.InterfacePrefix, f.Spec.InterfaceExclude = "tap", "dummy0" // whose annotations are wrong, and empty
+	r := config.New("h1")
+	r.Set(f)
+	e := r.Resolve()
+	s := e.Settings
+	if !strings.EqualFold(s.EndpointToHost, "Return") || s.ReportingInterval != 45*time.Second || s.Health.Port != 9199 || !s.Health.Enabled || len(s.FailsafeIn) != 1 || s.FailsafeIn[0].Port != 2222 ||
+		!slices.Equal(s.InterfacePrefixes, []string{"tap"}) || !slices.Equal(s.InterfaceExclude, []string{"dummy0"}) {
+		t.Errorf("settings = %+v", s)
+	}
+	var wrong []string
+	for _, p := range e.Problems {
+		wrong = append(wrong, p.From+": "+p.Name)
+	}
+	if want := []string{"FelixConfiguration default: annotation config.projectcalico.org/NodeName", "FelixConfiguration default: annotation config.projectcalico.org/Nonsense", "FelixConfiguration default: annotation config.projectcalico.org/VXLANPort", "FelixConfiguration default: annotation config.projectcalico.org/interfacePrefix"}; !slices.Equal(wrong, want) {
+		t.Errorf("reported %q, want %q", wrong, want)
+	}
+	node := felix("node.h1", "", "Drop")
+	r.Set(node)
+	if got := r.Resolve().Settings.EndpointToHost; got != "Drop" {
+		t.Errorf("a field of a later FelixConfiguration yields to an annotation of one before: %v", got)
+	}
+	r.Remove("default")
+	r.Remove("node.h1")
+	if e := r.Resolve(); len(e.Problems) > 0 || e.Settings.Health.Port == 9199 {
+		t.Errorf("after they went: %+v", e)
 	}
 }
 

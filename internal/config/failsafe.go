@@ -62,11 +62,11 @@ func failsafe(text string) (f Failsafe, err error) {
 		return f, wrong
 	}
 	if i := strings.LastIndexByte(rest, ':'); i >= 0 {
-		net, err := netip.ParsePrefix(strings.Trim(rest[:i], "[]"))
-		if err != nil {
+		net, ok := prefixOf(strings.Trim(rest[:i], "[]"))
+		if !ok {
 			return f, wrong
 		}
-		f.Net, rest = net.Masked(), rest[i+1:]
+		f.Net, rest = net, rest[i+1:]
 	}
 	port, err := strconv.ParseUint(rest, 10, 16)
 	if err != nil {
@@ -74,6 +74,15 @@ func failsafe(text string) (f Failsafe, err error) {
 	}
 	f.Port = uint16(port)
 	return f, nil
+}
+
+// prefixOf reads a prefix, or an address, which is one of itself.
+func prefixOf(text string) (netip.Prefix, bool) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		return netip.PrefixFrom(addr, addr.BitLen()), true
+	}
+	net, err := netip.ParsePrefix(text)
+	return net.Masked(), err == nil
 }
 
 // failsafeText is how a FelixConfiguration's list would be written in the environment.

@@ -30,8 +30,17 @@ func TestFormsOfValues(t *testing.T) {
 		},
 		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=icmp:22", in, "", `has "icmp:22": want protocol:port`},
 		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:ssh", in, "", `has "tcp:ssh"`},
-		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:192.0.2.1:22", in, "", `has "tcp:192.0.2.1:22"`},
+		{
+			"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:192.0.2.1:22,tcp:[2001:db8::1]:22,tcp:2001:db8::2:22", in,
+			fmt.Sprint([]config.Failsafe{
+				{Protocol: 6, Port: 22, Net: netip.MustParsePrefix("192.0.2.1/32")},
+				{Protocol: 6, Port: 22, Net: netip.MustParsePrefix("2001:db8::1/128")},
+				{Protocol: 6, Port: 22, Net: netip.MustParsePrefix("2001:db8::2/128")},
+			}), "",
+		},
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:192.0.2.300:22", in, "", `has "tcp:192.0.2.300:22"`},
 		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:65536", in, "", `has "tcp:65536"`},
+		{"FELIX_INTERFACEEXCLUDE=kube-ipvs0,//", in, fmt.Sprint(config.New("h1").Resolve().Settings.FailsafeIn), "matches every interface"},
 		{"FELIX_NATOUTGOINGADDRESS=192.0.2.7", nat, "192.0.2.7 [0 0]", ""},
 		{"FELIX_NATOUTGOINGADDRESS=2001:db8::7", nat, "", "want an IPv4 address"},
 		{"FELIX_METADATAADDR=192.0.2.7", metadata, "192.0.2.7:8775", ""},
@@ -119,6 +128,21 @@ func TestEndpointsHaveTheirScheme(t *testing.T) {
 		env, problems := config.FromEnv(vars)
 		if got, also := file.Values["etcdEndpoints"], env.Values["etcdEndpoints"]; got != tt.want || also != tt.want || len(wrong)+len(problems) > 0 {
 			t.Errorf("%s: a file says %q, and the environment %q, want %q; problems %v, %v", tt.says, got, also, tt.want, wrong, problems)
+		}
+	}
+}
+
+// TestUpstreamsParametersSayWhyTheyHaveNoEffect: those that no FelixConfiguration has, too, in each form of their names.
+func TestUpstreamsParametersSayWhyTheyHaveNoEffect(t *testing.T) {
+	for name, want := range map[string]string{
+		"TyphaWriteTimeout": "has no effect: what a relay takes too slowly", "TYPHAWRITETIMEOUT": "has no effect: what a relay takes too slowly", "ClusterGUID": "has no effect: it is in the ClusterInformation",
+		"DebugSimulateDataRace": "has no effect: it is for finding faults", "DebugBPFMapRepinEnabled": "has no effect: policy is enforced with nftables", "Variant": "has no effect: there is one",
+		"TyphaWriteTimeouts": "there is no such parameter",
+	} {
+		_, problems := config.FromEnv([]string{"FELIX_" + name + "=1"})
+		_, wrong := config.FromFile("f", name+" = 1\n")
+		if len(problems) != 1 || len(wrong) != 1 || !strings.HasPrefix(problems[0].Reason, want) || problems[0].Reason != wrong[0].Reason {
+			t.Errorf("%s: %v, %v, want %s", name, problems, wrong, want)
 		}
 	}
 }

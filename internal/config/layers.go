@@ -28,9 +28,6 @@ func byName(name string) *Param {
 
 var aliases = map[string]string{"node": "nodename", "felixhostname": "nodename", "etcdcacertfile": "etcdcafile", "etcdaddr": "etcdendpoints", "loglevel": "logseverityscreen", "ipinipenabled": "ipipenabled", "ipinipmtu": "ipipmtu", "routetablerange": "routetableranges"}
 
-// given reports whether a value is one. What says who this is, and where the datastore is, is not set by an empty line.
-func (p *Param) given(value string) bool { return value != "" || !p.Local }
-
 // FromFile reads a file of lines `name = value`. Headings such as [global] are passed over, as upstream's felix.cfg has
 // them; # and ; begin a comment.
 func FromFile(name, content string) (Layer, []Problem) {
@@ -58,7 +55,7 @@ func FromFile(name, content string) (Layer, []Problem) {
 			problems = append(problems, Problem{at, key, unknown(key)})
 			continue
 		}
-		if p.given(value) {
+		if value != "" { // templates of manifests leave such lines, and upstream's agent passes them over
 			l.Values[p.Name] = value
 		}
 	}
@@ -75,7 +72,7 @@ func FromEnv(environ []string) (Layer, []Problem) {
 	var scheme Problem
 	rank := map[string]int{}
 	put := func(p *Param, value string, r int) {
-		if p.given(value) && r >= rank[p.Name] {
+		if value != "" && r >= rank[p.Name] {
 			l.Values[p.Name], rank[p.Name] = value, r
 		}
 	}
@@ -148,6 +145,34 @@ type stored struct {
 	selector *selector.Selector // nil: its name says where it holds
 	created  string             // when it was, RFC 3339; empty: not known
 	values   map[string]string
+	unusable []Problem // annotations that are no parameters
+}
+
+// annotated begins annotations of FelixConfigurations that have the name of a parameter at their end. Upstream's agents read them.
+const annotated = "config.projectcalico.org/"
+
+// annotations takes over parameters that are given in annotations, which win over the same resource's fields.
+func (s *stored) annotations(f *api.FelixConfiguration) {
+	for _, name := range slices.Sorted(maps.Keys(f.Metadata.Annotations)) {
+		of, is := strings.CutPrefix(name, annotated)
+		if !is {
+			continue
+		}
+		from := "FelixConfiguration " + f.Metadata.Name
+		switch p := byName(of); {
+		case p == nil:
+			s.unusable = append(s.unusable, Problem{from, "annotation " + name, unknown(of)})
+		case p.Local:
+			s.unusable = append(s.unusable, Problem{from, "annotation " + name, "this one is set on the host alone"})
+		case f.Metadata.Annotations[name] == "": // says nothing
+		default:
+			if err := p.set(new(Settings), f.Metadata.Annotations[name]); err != nil { // the field counts, if there is one
+				s.unusable = append(s.unusable, Problem{from, "annotation " + name, err.Error()})
+				continue
+			}
+			s.values[p.Name] = f.Metadata.Annotations[name]
+		}
+	}
 }
 
 func storedOf(f *api.FelixConfiguration) stored {
@@ -190,6 +215,7 @@ func storedOf(f *api.FelixConfiguration) stored {
 	if list := f.Spec.HealthTimeoutOverrides; list != nil {
 		s.values["healthTimeoutOverrides"] = timeoutsText(list)
 	}
+	s.annotations(f)
 	return s
 }
 
@@ -198,7 +224,7 @@ func (r *Resolver) ofStore() []Layer {
 	var out []Layer
 	add := func(name string) {
 		if s, ok := r.stored[name]; ok {
-			out = append(out, Layer{Name: "FelixConfiguration " + name, Values: s.values})
+			out = append(out, Layer{Name: "FelixConfiguration " + name, Values: s.values, unusable: s.unusable})
 		}
 	}
 	own := "node." + r.node

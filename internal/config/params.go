@@ -62,7 +62,7 @@ var params = []Param{
 	list("interfacePrefix", "cali", "what names of workloads' interfaces begin with; one that no endpoint is known for carries nothing",
 		func(s *Settings) *[]string { return &s.InterfacePrefixes }).check(interfaces),
 	list("interfaceExclude", "kube-ipvs0", "names of interfaces, or /regular expressions/, that no host endpoint has by an address (expectedIPs)",
-		func(s *Settings) *[]string { return &s.InterfaceExclude }).check(excluded),
+		func(s *Settings) *[]string { return &s.InterfaceExclude }).check(excluded).orNone(),
 	oneOf("defaultEndpointToHostAction", "Drop", "what a workload's packets to its own host get after the workload's egress policy allowed them",
 		func(s *Settings) *string { return &s.EndpointToHost }, "Drop", "Return", "Accept"),
 	oneOf("ipForwarding", "Enabled", "Disabled: the agent does not make a router of the host, for one that has no workloads; what is on it does not turn off",
@@ -148,7 +148,9 @@ var params = []Param{
 	failsafes("failsafeOutboundHostPorts", failsafeOut, "ports of others that no policy of its host endpoints can keep it from", func(s *Settings) *[]Failsafe { return &s.FailsafeOut }),
 	duration("nftablesRefreshInterval", "180s", "how often the nftables table is read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.PolicyRefresh }),
-	duration("ipsetsRefreshInterval", "0", "how often sets of addresses are read back; they are in the nftables table, so the shorter of the two intervals counts; 0 as nftablesRefreshInterval",
+	duration("iptablesRefreshInterval", "180s", "the same of tables of iptables, where policy is in those; of iptables-legacy the kernel announces no changes",
+		func(s *Settings) *time.Duration { return &s.IPTables.Refresh }),
+	duration("ipsetsRefreshInterval", "0", "how often sets of addresses are read back; that is done with the tables, so the shorter of this interval and the tables' counts; 0 with the tables",
 		func(s *Settings) *time.Duration { return &s.SetsRefresh }),
 	yesNo("nftablesTableOwnerEnabled", "true", "own the nftables table (flags owner and persist, from Linux 6.9 on), so that nobody else changes, deletes or flushes it while the agent lives",
 		func(s *Settings) *bool { return &s.OwnTable }),
@@ -486,8 +488,7 @@ func interfaces(prefix string) error {
 // excluded refuses what is neither an interface's name nor a regular expression between slashes.
 func excluded(word string) error {
 	if pattern, ok := api.ExcludedPattern(word); ok {
-		_, err := regexp.Compile(pattern)
-		return err
+		return api.CheckExcluded(pattern)
 	}
 	return interfaces(word)
 }

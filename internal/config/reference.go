@@ -15,13 +15,13 @@ Printed by ` + "`twill config params`" + `; a test keeps this page equal to it.
 
 A setting is taken from, later ones win: its default; the file ` + "`/etc/twill/twill.conf`" + ` (lines of ` + "`name = value`" + `; ` + "`--config`" + ` or
 ` + "`TWILL_CONFIG`" + ` names another; upstream's ` + "`felix.cfg`" + ` is understood); the environment; the command line; and the FelixConfiguration
-resources ` + "`default`" + `, then those whose nodeSelector selects the node, the oldest last, then ` + "`node.<name>`" + `. In the environment a name is
+resources ` + "`default`" + `, then those whose nodeSelector selects the node, the oldest last, then ` + "`node.<name>`" + `. Their annotations ` + "`config.projectcalico.org/NAME`" + ` are settings, too, and win over the same resource's fields, as with Calico. In the environment a name is
 ` + "`TWILL_`" + ` and the setting's name in any case, with or without underscores (` + "`TWILL_REPORTING_INTERVAL`" + `); upstream's ` + "`FELIX_…`" + ` names work
 too and yield to these; the general names below (` + "`NODENAME`" + `, ` + "`ETCD_ENDPOINTS`" + `) yield to both. A duration is a number with a unit,
 or a bare number of seconds.
 
 A value that is wrong is reported (log, ` + "`twill config`" + `, ` + "`twill status`" + `) and passed over: the next source below counts.
-So it does for an empty one of those that are not in FelixConfiguration (` + "`NODENAME=`" + `), which is not reported.
+So it does for an empty one in the file or in the environment (` + "`NODENAME=`" + `, as templates leave them), which is not reported; where a setting may be off, ` + "`none`" + ` turns it off.
 
 Under upstream's names (` + "`calico-node`, `calico-felix`" + `), or with ` + "`TWILL_SETTINGS_ORDER=local-last`" + `, file, environment and command line win over FelixConfigurations.
 

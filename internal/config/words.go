@@ -74,3 +74,16 @@ func burst() Param {
 		},
 	}
 }
+
+// orNone lets a list be empty: an empty value says nothing.
+func (p Param) orNone() Param {
+	set := p.set
+	p.Type += ", or none"
+	p.set = func(s *Settings, text string) error {
+		if strings.EqualFold(text, "none") {
+			text = ""
+		}
+		return set(s, text)
+	}
+	return p
+}

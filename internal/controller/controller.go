@@ -69,7 +69,7 @@ type Controller struct {
 	queue   queue
 
 	// Used by Run's goroutine only.
-	frozen   bool
+	ready    api.Readiness
 	failures map[string]int    // in a row, by key
 	logged   map[string]string // the last error, by key
 }
@@ -193,7 +193,7 @@ func (c *Controller) next() (key string, next time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.observe()
-	if !c.synced || c.frozen || c.queue.empty() {
+	if !c.synced || c.ready.Frozen() || c.queue.empty() {
 		return "", time.Time{}, false
 	}
 	now := time.Now()
@@ -213,7 +213,7 @@ func (c *Controller) observe() {
 		var keys []string
 		for _, u := range us {
 			if u.Key == readiness {
-				c.frozen = notReady(u, c.frozen)
+				c.ready = readinessAfter(u, c.ready)
 			} else {
 				keys = append(keys, c.cfg.Observe(u)...)
 			}
@@ -226,17 +226,17 @@ func (c *Controller) observe() {
 	}
 }
 
-// notReady reports whether datastoreReady is false; a value that cannot be read leaves the last one in effect.
-func notReady(u api.Update, before bool) bool {
+// readinessAfter is what the datastore says of itself with an update of [readiness]; a value that cannot be read leaves the last one in effect.
+func readinessAfter(u api.Update, before api.Readiness) api.Readiness {
 	if u.Value == nil {
-		return false
+		return before.After(nil)
 	}
 	s, err := api.Admit(u)
-	if err != nil {
+	info, ok := s.Resource.(*api.ClusterInformation)
+	if err != nil || !ok {
 		return before
 	}
-	info, ok := s.Resource.(*api.ClusterInformation)
-	return ok && info.Spec.Locked()
+	return before.After(info)
 }
 
 func (c *Controller) reconcile(ctx context.Context, key string) {

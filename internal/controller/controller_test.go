@@ -180,7 +180,9 @@ func TestUpdatesAreReconciled(t *testing.T) {
 		{name: "frozen before all is known", words: "a=1 freeze sync 10s thaw", want: "10s a 1"},
 		{name: "frozen, and what says so cannot be read", words: "sync freeze a=1 10s garbled 20s thaw", want: "20s a 1"},
 		{name: "not frozen, and what would say so cannot be read", words: "sync garbled a=1", want: "0s a 1"},
-		{name: "frozen, and what says so is gone", words: "sync freeze a=1 10s gone", want: "10s a 1"},
+		{name: "frozen, and what says so is gone: the datastore may be lost", words: "sync freeze a=1 10s gone 20s thaw", want: "20s a 1"},
+		{name: "what says that the datastore is ready goes with all else", words: "sync thaw 1s gone a=1 10s a=2 20s thaw", want: "20s a 2"},
+		{name: "nothing ever said whether it is ready", words: "sync gone a=1 10s", want: "0s a 1"},
 		{
 			name: "frozen while it works: nothing after", how: reconciler{takes: 10 * time.Second, again: func(key string, call int) time.Duration {
 				return map[bool]time.Duration{true: time.Second}[key == "a" && call == 1]

@@ -114,7 +114,7 @@ func TestNothingIsLost(t *testing.T) {
 
 // observed waits until the controller knows whether the datastore is not ready: its watch may end several times before.
 func observed(c *Controller, notReady bool) {
-	for synctest.Wait(); c.frozen != notReady; synctest.Wait() {
+	for synctest.Wait(); c.ready.Frozen() != notReady; synctest.Wait() {
 		<-time.After(time.Second) // virtual
 	}
 }

@@ -132,6 +132,7 @@ path-mtu fail: h2 (192.0.2.2): wg0 takes packets of 1440 bytes, which are 1500 w
 		{"the store is slow", func(f *Facts) { f.Store.Latency = time.Second }, "store warn: a small read takes 1s"},
 		{"the store is full", func(f *Facts) { f.Store.Members[0].Full = true }, `store fail: http://192.0.2.9:2379 is full (etcd's alarm NOSPACE): nothing can be written, and all goes on as it is stored`},
 		{"the store is frozen", func(f *Facts) { f.Store.Frozen = true }, "store warn: it says that it is not ready (datastoreReady is false): nothing changes and nothing is written"},
+		{"the store does not say whether it is ready", func(f *Facts) { f.Store.Unsaid = "it has no ClusterInformation default" }, "store warn: it has no ClusterInformation default, so it does not say whether it is ready: it may be lost or empty, agents that knew it otherwise leave everything as it is, and Calico's wait"},
 		{"no agent", func(f *Facts) { f.Agent.Err = "no agent answers"; f.Sysctl["ipv4/ip_forward"] = "0" }, "agent fail: no agent answers\nforwarding warn: IPv4 is not forwarded yet"},
 		{"the agent is not ready", func(f *Facts) { f.Agent.NotReady = []string{"never yet in sync"} }, "agent fail: not ready: never yet in sync"},
 		{
@@ -152,6 +153,11 @@ path-mtu fail: h2 (192.0.2.2): wg0 takes packets of 1440 bytes, which are 1500 w
 		{"an endpoint was refused", func(f *Facts) { f.Agent.Errors = []string{"prod/a: interface eth0 is not a workload's"} }, "endpoints warn: prod/a: interface eth0 is not a workload's"},
 		{"forwarding was turned off", func(f *Facts) { f.Sysctl["ipv6/conf/all/forwarding"] = "0" }, "forwarding fail: IPv6 is not forwarded, though the agent is ready"},
 		{"IPv6 is not wanted", func(f *Facts) { f.Sysctl["ipv6/conf/all/forwarding"], f.Agent.Unforwarded = "0", []string{"IPv6"} }, ""},
+		{"networkd takes routes for its own", func(f *Facts) { f.Networkd = &Networkd{RemovesRoutes: true, RemovesRules: true} }, "writers warn: systemd-networkd removes routes to other hosts' workloads when it starts or sets an interface up anew: packets are lost until they are back"},
+		{"networkd takes rules for its own, of which there are some", func(f *Facts) {
+			f.Networkd, f.Agent.Encryption = &Networkd{RemovesRules: true}, []Encryption{{Family: "IPv4", Interface: "wireguard.cali"}}
+		}, "tunnels warn: h2 has no key of WireGuard of IPv4: what is for its workloads goes nowhere\nwriters warn: systemd-networkd removes WireGuard's rules when it starts: packets go without encryption until they are back"},
+		{"networkd lets all stay", func(f *Facts) { f.Networkd = &Networkd{} }, ""},
 		{"strict with two uplinks", func(f *Facts) {
 			f.Links = append(f.Links, Link{Name: "eth1", Up: true, Addrs: []netip.Prefix{prefix("198.51.100.1/24")}})
 		}, "reverse-path warn: strict on eth0, eth1, and the host has several uplinks (eth0, eth1): packets that take another way back are dropped"},
@@ -205,12 +211,12 @@ path-mtu fail: h2 (192.0.2.2): wg0 takes packets of 1440 bytes, which are 1500 w
 			f.Tables = append(f.Tables, Table{"ip", "calico"}, Table{"ip6", "calico"}, Table{"ip", "filter"})
 			f.Sets = []string{"KUBE-CLUSTER-IP", "cali40a", "cali40b", "cali60a", "cali6t1", "calico-dhcp"}
 			f.Routes = append(f.Routes, Route{Dst: prefix("10.77.0.5/32"), Protocol: 3, Link: "cali1"}, Route{Dst: prefix("10.77.0.9/32"), Protocol: 3, Link: "eth0"})
-		}, `leftovers warn: 1 chains of iptables-legacy, ip (raw)
+		}, `leftovers warn: 1 chain of iptables-legacy, ip (raw)
 leftovers warn: 2 chains of iptables-nft, ip6 (filter)
 leftovers warn: table ip calico
 leftovers warn: table ip6 calico
 leftovers warn: 4 ipsets: cali40a, cali40b, cali60a and 1 more
-leftovers warn: 1 routes: 10.77.0.5/32 dev cali1 proto 3`},
+leftovers warn: 1 route: 10.77.0.5/32 dev cali1 proto 3`},
 		{"routes to workloads, by settings", func(f *Facts) {
 			f.Agent.RouteProtocol = 3
 			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.0.5/32"), Protocol: 3, Link: "cali1"}, Route{Dst: prefix("10.65.0.9/32"), Protocol: 3, Link: "eth0"})

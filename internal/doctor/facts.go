@@ -28,6 +28,7 @@ type Facts struct {
 	Paths      []Path
 	Routes     []Route // of main
 	Processes  []Process
+	Networkd   *Networkd // nil: systemd-networkd does not run here
 	Chains     []Chain
 	Tables     []Table    // of nftables
 	Sets       []string   // names of ipset's
@@ -53,6 +54,8 @@ type Store struct {
 	Latency time.Duration // of a small read
 	Members []Member
 	Frozen  bool // it says that it is not ready
+	// Unsaid is why it does not say whether it is ready; empty: it does.
+	Unsaid string
 }
 
 // Member is one endpoint.
@@ -135,6 +138,12 @@ type Link struct {
 	Ours     bool // it is a tunnel of our agent
 	MTU      int
 	Addrs    []netip.Prefix
+}
+
+// Networkd is what systemd-networkd does, by its settings, to what others program, when it starts and when it sets an interface up anew.
+type Networkd struct {
+	RemovesRoutes bool // ManageForeignRoutes: of interfaces that it manages
+	RemovesRules  bool // ManageForeignRoutingPolicyRules
 }
 
 // Duplicate is another host with an address of this node on its link; no MAC: there is none.

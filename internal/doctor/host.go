@@ -85,6 +85,9 @@ func storeAnswers(f *Facts) (out []Finding) {
 	case s.Frozen:
 		out = append(out, one(Warn, `twill patch clusterinformation default -p '{"spec":{"datastoreReady":true}}', when what is under way is done`,
 			"it says that it is not ready (datastoreReady is false): nothing changes and nothing is written")...)
+	case s.Unsaid != "":
+		out = append(out, one(Warn, "twill datastore unlock, once its content is there",
+			"%s, so it does not say whether it is ready: it may be lost or empty, agents that knew it otherwise leave everything as it is, and Calico's wait", s.Unsaid)...)
 	case s.Latency > slowStore:
 		out = append(out, one(Warn, "look at the disk and the load of etcd's hosts, and at the way there", "a small read takes %s", s.Latency.Round(millisecond))...)
 	default:
@@ -259,8 +262,25 @@ func writers(f *Facts) (out []Finding) {
 			out = append(out, one(w.verdict, "stop it and keep it from starting again", "%s runs here (pid %d): %s", p.Name, p.PID, w.what)...)
 		}
 	}
+	out = append(out, networkd(f)...)
 	if len(out) == 0 {
 		return one(OK, "", "only ours")
+	}
+	return out
+}
+
+// networkd is about systemd-networkd, which takes all routes and rules for its own unless settings say otherwise (networkd.conf(5)). Ours are back
+// at once, but not before packets are lost, or go without encryption.
+func networkd(f *Facts) (out []Finding) {
+	const fix = "have [Network] and %s=no in /etc/systemd/networkd.conf.d/twill.conf, then: systemctl restart systemd-networkd"
+	if f.Networkd == nil {
+		return nil
+	}
+	if f.Networkd.RemovesRoutes {
+		out = append(out, one(Warn, fmt.Sprintf(fix, "ManageForeignRoutes"), "systemd-networkd removes routes to other hosts' workloads when it starts or sets an interface up anew: packets are lost until they are back")...)
+	}
+	if f.Networkd.RemovesRules && len(f.Agent.Encryption) > 0 {
+		out = append(out, one(Warn, fmt.Sprintf(fix, "ManageForeignRoutingPolicyRules"), "systemd-networkd removes WireGuard's rules when it starts: packets go without encryption until they are back")...)
 	}
 	return out
 }

@@ -133,19 +133,27 @@ func (l Leftovers) Lines() []string {
 		out = append(out, fmt.Sprintf("table %s %s", t.Family, t.Name))
 	}
 	if len(l.Sets) > 0 {
-		out = append(out, fmt.Sprintf("%d ipsets: %s", len(l.Sets), list(l.Sets, 3)))
+		out = append(out, fmt.Sprintf("%s: %s", Counted(len(l.Sets), "ipset"), list(l.Sets, 3)))
 	}
 	if len(l.Routes) > 0 {
 		var routes []string
 		for _, r := range l.Routes {
 			routes = append(routes, r.String())
 		}
-		out = append(out, fmt.Sprintf("%d routes: %s", len(routes), list(routes, 3)))
+		out = append(out, fmt.Sprintf("%s: %s", Counted(len(routes), "route"), list(routes, 3)))
 	}
 	if len(l.Links) > 0 {
 		out = append(out, "devices "+list(l.Links, 6))
 	}
 	return out
+}
+
+// Counted is a number of things whose plural has an s.
+func Counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // chains has a line for each backend and family.
@@ -164,7 +172,7 @@ func (l Leftovers) chains() (out []string) {
 		tables[where][c.Table] = true
 	}
 	for _, where := range slices.Sorted(maps.Keys(chains)) {
-		out = append(out, fmt.Sprintf("%d chains of %s (%s)", chains[where], where, strings.Join(slices.Sorted(maps.Keys(tables[where])), ", ")))
+		out = append(out, fmt.Sprintf("%s of %s (%s)", Counted(chains[where], "chain"), where, strings.Join(slices.Sorted(maps.Keys(tables[where])), ", ")))
 	}
 	return out
 }

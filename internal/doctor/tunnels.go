@@ -9,10 +9,7 @@ import (
 
 // familyAddr is whether a Node has an address of a family.
 func familyAddr(n *api.Node, family string) bool {
-	if n.Spec.BGP == nil {
-		return false
-	}
-	return n.Spec.BGP.IPv4Address != "" && family == "IPv4" || n.Spec.BGP.IPv6Address != "" && family == "IPv6"
+	return n.AddressOf(family == "IPv6").IsValid()
 }
 
 // tunnels looks at the ways to other hosts: what is to be encrypted and is not, and what leads nowhere.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/twillnet/twill/internal/kernel/xtables"
 )
 
 // Unhooking is how to take an upstream agent out of iptables.
@@ -32,8 +34,7 @@ func Unhook(saved string) (out Unhooking) {
 		}
 	}
 	var text strings.Builder
-	order := []string{"filter", "mangle", "raw", "nat", "security"}
-	for _, name := range order {
+	for _, name := range xtables.Tables {
 		t := tables[name]
 		if t == nil || len(t.chains)+len(t.hooks) == 0 {
 			continue
@@ -92,13 +93,19 @@ func isUpstreams(words []string) bool {
 				return true
 			}
 		case "--comment":
-			if strings.HasPrefix(next, "cali:") {
+			if IsUpstreamComment(next) {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+// IsUpstreamChain reports whether a chain has a name as an upstream agent gives them.
+func IsUpstreamChain(name string) bool { return begins(name, upstreamChains) }
+
+// IsUpstreamComment reports whether a comment is one that an upstream agent gives to each of its rules in iptables.
+func IsUpstreamComment(text string) bool { return strings.HasPrefix(text, "cali:") }
 
 // dropping are the chains whose policy is to drop, and in which the agent has rules.
 func (t *saveTable) dropping() (out []string) {

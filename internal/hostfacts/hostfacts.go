@@ -137,6 +137,7 @@ func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
 		return err
 	}
 	f.Processes = h.Processes()
+	f.Networkd = Networkd(f.Processes)
 	return nil
 }
 

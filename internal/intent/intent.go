@@ -239,7 +239,7 @@ func (e EndpointID) String() string {
 type Endpoint struct {
 	ID        EndpointID
 	Label     string         // for people: namespace/pod, or the host endpoint's name
-	Link      string         // interface name; "*" for all of a host's; empty: a host endpoint's is found by Addrs
+	Link      string         // interface name; "*" for all of a host, workloads' included; empty: a host endpoint's is found by Addrs
 	MAC       string         // empty: unknown
 	Addrs     []netip.Addr   // a workload's own; a host endpoint's expected ones
 	Spoofable []netip.Prefix // sources that a workload may use other than Addrs
@@ -309,7 +309,8 @@ type Route struct {
 	Node string // of a route to another host
 	// Via is the next hop: of a RouteDirect, the other host's own address; of a RouteTunnel, [TunnelPeer].Hop, and if it is
 	// not valid there is no tunnel between the two, so that the destination is unreachable.
-	Via netip.Addr
+	Via    netip.Addr
+	Claims []Claim // of a RouteLink: of all endpoints, if several claim the address; the first that can has it, and Link, MAC and Move are the first's
 }
 
 // HostSettings are the settings of the whole node. They are part of batches,
@@ -492,6 +493,6 @@ type ToHost uint8
 // Actions; the zero value drops, as upstream's.
 const (
 	ToHostDrop   ToHost = iota
-	ToHostReturn        // go on to the host's own policy
+	ToHostReturn        // go on to the rules of others; where ours are in a table of their own, as ToHostAccept
 	ToHostAccept
 )

@@ -42,12 +42,14 @@ func (f *assignment) room(ctx context.Context) (netip.Prefix, error) {
 	if err := f.own(ctx); err != nil { // takes nothing, since left is zero
 		return netip.Prefix{}, err
 	}
+	c := f.a.cooling(f.config)
 	for _, e := range f.txn.order {
 		if own, _ := Owner(e.block); e.gone || own != f.owner {
 			continue
 		}
 		_, ok := f.pool(e.block.CIDR)
-		for _, ord := range e.block.Unallocated {
+		_, free := c.count(e.block) // those that have rested are free, too
+		for _, ord := range free {
 			if ok && ord >= 0 && ord < e.block.Size() && f.isFree(e.block.Addr(ord)) {
 				return e.block.CIDR, f.txn.claim(ctx, f.owner, e.block.CIDR)
 			}
@@ -68,49 +70,43 @@ func (f *assignment) room(ctx context.Context) (netip.Prefix, error) {
 	return netip.Prefix{}, &NoAddressError{Node: f.Node, Want: 1, Four: f.four, Pools: f.pools}
 }
 
-// ReleaseHostAffinities gives up all blocks of a node: empty ones are deleted;
-// the others stay, without affinity, until their last address is released. If they
-// must be empty, none is given up when one is not.
+// ReleaseHostAffinities gives up all blocks of a node, as ReleaseAffinities does those within a prefix.
 func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, mustBeEmpty bool) error {
-	owner := ownerOf(node, UseWorkload)
-	if err := checkNames(node, "-"); err != nil {
-		return err
-	}
-	config, err := ReadConfig(ctx, a.store)
-	if err != nil {
-		return fmt.Errorf("release blocks of %s: %w", node, err)
-	}
-	for _, four := range []bool{true, false} {
-		blocks, err := a.newTxn().claims(ctx, owner, four)
-		if err != nil {
-			return fmt.Errorf("release blocks of %s: %w", node, err)
-		}
-		if mustBeEmpty {
-			if err := a.allEmpty(ctx, blocks, owner, a.cooling(config)); err != nil {
-				return fmt.Errorf("release blocks of %s: %w", node, err)
-			}
-		}
-		for _, p := range blocks {
-			if err := a.ReleaseAffinity(ctx, owner, p, mustBeEmpty); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	_, err := a.ReleaseAffinities(ctx, node, netip.Prefix{}, mustBeEmpty)
+	return err
 }
 
-func (a *Allocator) allEmpty(ctx context.Context, blocks []netip.Prefix, owner api.Owner, c cooling) error {
-	d := a.newTxn()
-	for _, p := range blocks {
-		e, err := d.block(ctx, p)
-		if err = errors.Join(err, e.fault()); err != nil {
-			return err
+// ReleaseAffinities gives up the blocks of a node that are within a prefix, or with the zero prefix all, and returns which. Empty ones are deleted;
+// the others stay, without affinity, until their last address is released. If they must be empty, those that are not stay the node's, and the
+// error, an ErrInUse, has each. A block that is larger than the prefix is not within it.
+func (a *Allocator) ReleaseAffinities(ctx context.Context, node string, within netip.Prefix, mustBeEmpty bool) (given []netip.Prefix, err error) {
+	if err := checkNames(node, "-"); err != nil {
+		return nil, err
+	}
+	owner := ownerOf(node, UseWorkload)
+	var blocks []netip.Prefix
+	for _, four := range []bool{true, false} {
+		of, err := a.newTxn().claims(ctx, owner, four)
+		if err != nil {
+			return nil, fmt.Errorf("release blocks of %s: %w", node, err)
 		}
-		if own, ok := Owner(e.block); ok && own == owner && !c.empty(e.block) {
-			return c.inUse(e.block)
+		blocks = append(blocks, of...)
+	}
+	var kept []error
+	for _, p := range blocks {
+		if within.IsValid() && (p.Bits() < within.Bits() || !within.Contains(p.Addr())) {
+			continue
+		}
+		switch err := a.ReleaseAffinity(ctx, owner, p, mustBeEmpty); {
+		case errors.Is(err, ErrInUse):
+			kept = append(kept, err)
+		case err != nil:
+			return given, errors.Join(append(kept, err)...)
+		default:
+			given = append(given, p)
 		}
 	}
-	return nil
+	return given, errors.Join(kept...)
 }
 
 // ReleaseAffinity gives up one block of an owner.
@@ -169,7 +165,8 @@ func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(sto
 }
 
 // RetireBlocks gives up the blocks in a range, of which nothing new is assigned: empty ones go at once, the others with their last address.
-// It returns how many addresses are in use, and how many blocks are left.
+// It returns how many addresses are in use, and how many blocks are left. Addresses of nodes' tunnels do not count, nor do blocks with nothing
+// else: a node keeps the end of its tunnel until the pool is gone.
 func (a *Allocator) RetireBlocks(ctx context.Context, cidr netip.Prefix) (inUse, left int, err error) {
 	config, err := ReadConfig(ctx, a.store)
 	if err != nil {
@@ -188,8 +185,8 @@ func (a *Allocator) RetireBlocks(ctx context.Context, cidr netip.Prefix) (inUse,
 			left++
 			continue
 		}
-		inUse += used(e.block)
-		if !c.empty(e.block) {
+		n, cold := c.exceptTunnels(e.block)
+		if inUse += n; n+cold > 0 {
 			left++
 		}
 		if err := a.retire(ctx, e.block, c); err != nil {

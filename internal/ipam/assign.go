@@ -28,6 +28,8 @@ type AutoArgs struct {
 	Pools6     []string  // the same of IPv6
 	Windows    bool      // new blocks reserve the addresses that Windows needs, and none is borrowed
 	ExtraOps   *ExtraOps // nil: nothing
+	// Avoid reports whether an address is not to be assigned, though nothing has it here; nil: none.
+	Avoid func(netip.Addr) bool
 }
 
 // ExtraOps is one more key that is written in the transaction that assigns addresses, if the store has transactions.
@@ -243,7 +245,7 @@ func (f *assignment) pool(block netip.Prefix) (Pool, bool) {
 }
 
 func (r *request) isFree(a netip.Addr) bool {
-	return !slices.ContainsFunc(r.reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+	return (r.Avoid == nil || !r.Avoid(a)) && !slices.ContainsFunc(r.reserved, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // remember notes whether a block is full, counting addresses that cool down as free.

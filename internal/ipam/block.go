@@ -238,6 +238,17 @@ func used(b *api.Block) (n int) {
 	return n
 }
 
+// exceptTunnels counts the addresses in use that are of no node's tunnel, and all that cool down.
+func (c cooling) exceptTunnels(b *api.Block) (inUse, cold int) {
+	for _, l := range Allocations(b) {
+		if !l.IsTunnel() && !coolingDown(l.Attr) && handleOf(l.Attr) != windows {
+			inUse++
+		}
+	}
+	cold, _ = c.count(b)
+	return inUse, cold
+}
+
 // of returns the ordinals of a handle's addresses.
 func of(b *api.Block, handle string) []int {
 	var out []int

@@ -73,9 +73,13 @@ type CheckOptions struct {
 
 // Check compares blocks, handles, affinities, endpoints and nodes.
 func (v *Survey) Check(o CheckOptions) []Finding {
-	c := &checking{Survey: v, CheckOptions: o, cools: cooling{o.Now, v.cools.rest}, have: map[string]map[string]int{}, young: map[string]bool{}}
+	c := &checking{
+		Survey: v, CheckOptions: o, cools: cooling{o.Now, v.cools.rest},
+		have: map[string]map[string]int{}, young: map[string]bool{}, shown: map[string]bool{}, doubtful: map[string]bool{},
+	}
 	c.broken()
 	c.overlaps()
+	c.handlesOfEndpoints()
 	for _, b := range v.Blocks {
 		if p, ok := v.PoolOf(b.CIDR); !ok || p.size != b.CIDR.Bits() {
 			c.odd = append(c.odd, b.CIDR)
@@ -95,11 +99,13 @@ func (v *Survey) Check(o CheckOptions) []Finding {
 type checking struct {
 	*Survey
 	CheckOptions
-	cools cooling
-	have  map[string]map[string]int // allocations by handle and block
-	young map[string]bool           // nodes that are gone, with an endpoint that is not old enough to go
-	odd   []netip.Prefix            // blocks that no pool makes: of another size than its blocks have, or partly outside of it
-	found []Finding
+	cools    cooling
+	have     map[string]map[string]int // allocations by handle and block
+	young    map[string]bool           // nodes that are gone, with an endpoint that is not old enough to go
+	shown    map[string]bool           // handles with an address that an endpoint has
+	doubtful map[string]bool           // nodes for which an address is allocated of which nothing proves that it is leaked
+	odd      []netip.Prefix            // blocks that no pool makes: of another size than its blocks have, or partly outside of it
+	found    []Finding
 }
 
 // add notes a finding, with the revisions of the keys it is concluded from.
@@ -193,7 +199,7 @@ func (c *checking) allocation(l Allocation) {
 		return
 	}
 	machine, isMachines := l.Machine()
-	proof, proven, holds := c.ofMachine(machine)
+	proof, proven, holds := c.ofMachines(l, machine)
 	if !isMachines {
 		proof, proven, holds = c.orphan(l, handle)
 	}
@@ -210,6 +216,7 @@ func (c *checking) allocation(l Allocation) {
 	}
 	switch age, known := c.age(l.Attr); {
 	case !proven:
+		c.doubtful[l.Attr.Owner[api.AttributeNode]] = true
 		f.Problem = "is allocated, and no endpoint has it"
 		f.Kept = fmt.Sprintf("nothing proves that it is leaked: look %s whether %s is still there; `twill ipam release --ip=%s` frees it", where, who, l.Addr)
 	case !known && !isMachines:
@@ -228,7 +235,7 @@ func (c *checking) allocation(l Allocation) {
 func (c *checking) orphan(l Allocation, handle string) (proof string, proven, holds bool) {
 	attrs := l.Attr.Owner
 	node := attrs[api.AttributeNode]
-	gone := node != "" && len(c.nodes) > 0 && c.nodes[node] == nil
+	gone := c.absent(node)
 	if attrs[api.AttributeService] != "" {
 		return c.ofService(attrs, handle)
 	}
@@ -249,16 +256,21 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 	}
 	user := userOf(attrs, handle)
 	switch {
-	case gone:
+	case gone && (l.IsPods() || c.dead(node)):
 		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and no WorkloadEndpoint has it", user, node), true, false
 	case c.noPod(attrs):
 		return "it was given to " + user + ", which Kubernetes does not have, and no WorkloadEndpoint has it", true, false
 	case c.replaced(attrs, handle) != "":
 		return "it was given to a container of " + user + ", which has another container now, " + c.replaced(attrs, handle), true, false
-	case attrs[api.AttributeNote] == NoteDocker:
-		return "", true, true
+	case attrs[api.AttributeNote] == NoteContainer && l.IsPods() && c.shown[handle]:
+		// Kubernetes' status of a pod may have one family alone.
+		return "it was given to " + user + ", an endpoint has another address of the same handle, and may not show all of them", false, false
 	case attrs[api.AttributeNote] == NoteContainer:
 		return "it was given to " + user + ", which was to have a WorkloadEndpoint, and none has it", true, false
+	case gone:
+		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and nothing says whether that host lives", user, node), false, false
+	case attrs[api.AttributeNote] == NoteDocker:
+		return "", true, true
 	}
 	// The absence of an endpoint proves something only of who was promised one: under another main plugin a container that
 	// runs has none. Nor does that of a handle, which somebody may have deleted.
@@ -425,22 +437,6 @@ func (c *checking) owner(b *api.Block) {
 		return
 	}
 	c.add(f, key, api.BlockKey(b.CIDR))
-}
-
-// lost reports whether a host is certainly gone.
-func (c *checking) lost(own api.Owner) bool {
-	if own.Type != api.OwnerHost || len(c.nodes) == 0 || c.nodes[own.Name] != nil {
-		return false
-	}
-	if c.dead(own.Name) && !c.young[own.Name] {
-		return true
-	}
-	for _, us := range c.users {
-		if slices.ContainsFunc(us, func(u user) bool { return u.node == own.Name }) {
-			return false
-		}
-	}
-	return true
 }
 
 // endpoints finds addresses of two endpoints, and addresses that are not allocated.

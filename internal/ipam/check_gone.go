@@ -13,7 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/status"
 )
 
-// life is what agents' reports say of nodes that have endpoints and no Node.
+// life is what agents' reports say of nodes that have endpoints, addresses or blocks, and no Node.
 type life struct {
 	reported map[string]bool
 	status   map[string][][]byte // by node, which confirm that its agent lives, as long as they hold
@@ -25,11 +25,12 @@ func (l life) alive(node string, now time.Time) bool {
 
 // readLife reads it, if there is such a node.
 func (v *Survey) readLife(ctx context.Context, s datastore.Store) error {
-	missing := false
+	missing := func(node string) bool { return v.nodes[node] == nil }
+	some := slices.ContainsFunc(v.Hosts(), missing)
 	for _, us := range v.users {
-		missing = missing || slices.ContainsFunc(us, func(u user) bool { return v.nodes[u.node] == nil })
+		some = some || slices.ContainsFunc(us, func(u user) bool { return missing(u.node) })
 	}
-	if !missing {
+	if !some {
 		return nil
 	}
 	prefix := api.Root + "felix/v2/"
@@ -58,6 +59,23 @@ func (c *checking) absent(node string) bool {
 // dead: it is absent, and had an agent, whose last report has expired. A node without a Node may be one where nobody wrote it,
 // and without reports one where they are turned off: of these nothing is known.
 func (c *checking) dead(node string) bool { return c.absent(node) && c.life.reported[node] }
+
+// lost reports whether a host is certainly gone: it has no Node, its agent does not live, and no endpoint is there, nor an address of which nothing
+// proves that it is leaked; or its last report has expired.
+func (c *checking) lost(own api.Owner) bool {
+	if own.Type != api.OwnerHost || !c.absent(own.Name) || c.doubtful[own.Name] {
+		return false
+	}
+	if c.dead(own.Name) && !c.young[own.Name] {
+		return true
+	}
+	for _, us := range c.users {
+		if slices.ContainsFunc(us, func(u user) bool { return u.node == own.Name }) {
+			return false
+		}
+	}
+	return true
+}
 
 // orphans reports the address of endpoints whose nodes are absent; false: another endpoint has it, or none.
 func (c *checking) orphans(l Allocation, handle string) bool {

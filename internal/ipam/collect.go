@@ -28,6 +28,17 @@ func (f Finding) Node() string {
 	return f.node
 }
 
+// handlesOfEndpoints notes of which handles endpoints have an address.
+func (c *checking) handlesOfEndpoints() {
+	for _, b := range c.Blocks {
+		for _, l := range Allocations(b) {
+			if len(c.users[l.Addr]) > 0 && !coolingDown(l.Attr) && handleOf(l.Attr) != "" {
+				c.shown[handleOf(l.Attr)] = true
+			}
+		}
+	}
+}
+
 // noPod: it was allocated for a pod, and Kubernetes says that there is none.
 func (c *checking) noPod(attrs map[string]string) bool {
 	node, namespace, pod := attrs[api.AttributeNode], attrs[api.AttributeNamespace], attrs[api.AttributePod]

@@ -188,3 +188,20 @@ func TestWhatHasRestedIsFreeWhereverItIsCounted(t *testing.T) {
 		}
 	}
 }
+
+func TestABlockOfRestedAddressesIsThereBeforeItIsNeeded(t *testing.T) {
+	for over, want := range map[bool]string{false: "4 cooling down", true: ""} {
+		f := newFixture(t)
+		f.put("ippools/p", `"cidr":"10.0.0.0/30","blockSize":30`)
+		f.configure(api.IPAMConfig{AutoAllocateBlocks: true, CooldownSeconds: 60})
+		f.assign("h1", "a", 4)
+		f.ReleaseByHandle(t.Context(), "a")
+		if f.now = f.now.Add(59 * time.Second); over {
+			f.now = f.now.Add(time.Second)
+		}
+		p, err := f.EnsureBlock(t.Context(), BlockArgs{Node: "h1"})
+		if over != (err == nil && p == netip.MustParsePrefix("10.0.0.0/30")) || !over && !strings.Contains(err.Error(), want) {
+			t.Errorf("the time is over: %v: %s, %v", over, p, err)
+		}
+	}
+}

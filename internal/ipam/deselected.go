@@ -61,19 +61,40 @@ func (f *assignment) giveUpDeselected(ctx context.Context) error {
 	return nil
 }
 
+// emptied gives up blocks that a release left empty. It reads pools, and each node, once at most.
+type emptied struct {
+	a     *Allocator
+	c     cooling
+	read  bool // pools are read
+	pools []*api.IPPool
+	nodes map[string]nodeLabels
+}
+
+// nodeLabels are those of a node; unknown: it is not there, or they cannot be read.
+type nodeLabels struct {
+	labels map[string]string
+	known  bool
+}
+
 // letGo gives up a block of which addresses were released, if it is empty and its pool no longer selects its node. If that cannot be found out,
 // the node keeps it.
-func (a *Allocator) letGo(ctx context.Context, d *txn, e *doc, c cooling) error {
+func (m *emptied) letGo(ctx context.Context, d *txn, e *doc) (err error) {
 	own, owned := Owner(e.blockNow())
-	if !owned || own.Type != api.OwnerHost || !c.empty(e.block) {
+	if !owned || own.Type != api.OwnerHost || !m.c.empty(e.block) {
 		return nil
 	}
-	pools, err := readAll[*api.IPPool](ctx, a.store, api.KindIPPool)
-	if err != nil {
-		return nil
+	if !m.read {
+		if m.pools, err = readAll[*api.IPPool](ctx, m.a.store, api.KindIPPool); err != nil {
+			return nil
+		}
+		m.read = true
 	}
-	labels, known := a.labelsOf(ctx, own.Name)
-	if !known || !deselected(pools, e.block.CIDR, labels) {
+	n, known := m.nodes[own.Name]
+	if !known {
+		n.labels, n.known = m.a.labelsOf(ctx, own.Name)
+		m.nodes[own.Name] = n
+	}
+	if !n.known || !deselected(m.pools, e.block.CIDR, n.labels) {
 		return nil
 	}
 	return d.giveUp(ctx, own, e)

@@ -1,11 +1,14 @@
 package ipam
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
 // TestAnEmptiedBlockIsKeptOnlyForAPoolOfItsNode: a node that moved to another rack gives the blocks of its former rack's pool up.
@@ -121,6 +124,61 @@ func TestAHandleOfManyBlocksGivesUpAFewAtATime(t *testing.T) {
 		t.Errorf("%d blocks are left, want 2:\n%s", got, f.state())
 	}
 	f.clean()
+}
+
+// listing counts how often each kind is listed, and each key read.
+type listing struct {
+	storetest.InMemory
+	reads map[string]int
+}
+
+func (s listing) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	s.reads[prefix]++
+	return s.InMemory.List(ctx, prefix)
+}
+
+func (s listing) Get(ctx context.Context, key string) (api.Update, error) {
+	s.reads[key]++
+	return s.InMemory.Get(ctx, key)
+}
+
+// TestAReleaseReadsPoolsAndNodesOnce, however many blocks it empties.
+func TestAReleaseReadsPoolsAndNodesOnce(t *testing.T) {
+	for name, release := range map[string]func(*Allocator, *fixture, []Release) error{
+		"by handle": func(a *Allocator, f *fixture, _ []Release) error {
+			_, err := a.ReleaseByHandle(f.Context(), "a")
+			return err
+		},
+		"by address": func(a *Allocator, f *fixture, rs []Release) error {
+			_, err := a.Release(f.Context(), rs...)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.raw(api.ResourcesPrefix+"nodes/h1", `{"metadata":{"labels":{"rack":"r2"}},"spec":{}}`)
+			f.assign("h1", "a", 12) // three blocks
+			addrs, err := f.Addresses(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rs []Release
+			for _, a := range addrs {
+				rs = append(rs, Release{Addr: a})
+			}
+			f.put("ippools/p", `"cidr":"10.0.0.0/28","blockSize":30,"nodeSelector":"rack == \"r1\""`)
+			s := listing{f.store, map[string]int{}}
+			if err := release(f.allocator(s, Config{}), f, rs); err != nil {
+				t.Fatal(err)
+			}
+			f.equal("what is left", f.state(), "")
+			for _, key := range []string{api.KeyPrefix(api.KindIPPool, ""), api.ResourcesPrefix + "nodes/h1"} {
+				if s.reads[key] != 1 {
+					t.Errorf("%s is read %d times, want once", key, s.reads[key])
+				}
+			}
+		})
+	}
 }
 
 // handleKeeps is how many addresses of a handle are not released.

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,46 @@ func (a *Allocator) AssignIP(ctx context.Context, args IPArgs) (Address, error) 
 	return out, err
 }
 
+// Adopt gives an address that is assigned to nobody to a handle, with attributes, whatever pools say, and reports whether it did. Nobody's is an
+// allocation with neither handle nor attributes, as old versions of Calico made them for tunnels, or one of that handle which the handle
+// does not know.
+func (a *Allocator) Adopt(ctx context.Context, args IPArgs) (adopted bool, err error) {
+	what := fmt.Sprintf("adopt %s on %s", args.Addr, args.Node)
+	if err := checkNames(args.Node, args.Handle); err != nil {
+		return false, fmt.Errorf("%s: %w", what, err)
+	}
+	block, ok, err := a.blockOf(ctx, args.Addr)
+	if err != nil || !ok {
+		return false, err
+	}
+	err = a.change(ctx, what, func(d *txn) error {
+		adopted = false
+		e, err := d.block(ctx, block)
+		if err = errors.Join(err, e.fault()); err != nil || e.gone {
+			return err
+		}
+		ord, _ := e.block.Ordinal(args.Addr)
+		attr := e.block.Attribute(ord)
+		if attr == nil || coolingDown(attr) || handleOf(attr) != args.Handle && (handleOf(attr) != "" || len(attr.Owner) > 0) {
+			return nil
+		}
+		h, err := d.read(ctx, api.HandleKey(args.Handle))
+		if err = errors.Join(err, h.fault()); err != nil {
+			return err
+		}
+		counted := 0
+		if !h.gone {
+			counted = h.handle.Block[block.String()]
+		}
+		release(e.block, []int{ord}, "")
+		takeThis(e.block, ord, attribute(args.Handle, args.Attributes))
+		e.touch()
+		adopted = true
+		return d.count(ctx, args.Handle, block, len(of(e.block, args.Handle))-counted)
+	})
+	return adopted, err
+}
+
 // poolFor finds the pool of an address, and says why it is of no use.
 func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
 	err := fmt.Errorf("%w: no IPPool contains it", ErrNoPool)
@@ -69,7 +110,7 @@ func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
 		if !ok || !pool.CIDR.Contains(addr) {
 			continue
 		}
-		why := (requester{use: use, pools: []string{pool.Name}}).unsuitable(p, pool)
+		why := cmp.Or(w.yields(p), (requester{use: use, pools: []string{pool.Name}}).unsuitable(p, pool))
 		if why == "" {
 			return pool, nil
 		}

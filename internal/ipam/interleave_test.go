@@ -34,6 +34,10 @@ var operations = map[string]func(context.Context, *Allocator) error{
 		_, err := a.AssignIP(ctx, IPArgs{Addr: addr("10.0.0.14"), Node: "h1", Handle: "one"})
 		return err
 	},
+	"adopt": func(ctx context.Context, a *Allocator) error {
+		_, err := a.Adopt(ctx, IPArgs{Addr: addr("10.0.0.0"), Node: "h1", Handle: "zero"})
+		return err
+	},
 	"release": func(ctx context.Context, a *Allocator) error {
 		_, err := a.Release(ctx, Release{Addr: addr("10.0.0.1"), Handle: "one"})
 		return err

@@ -51,14 +51,33 @@ func (l Allocation) Machine() (Machine, bool) {
 			return Machine{owner[api.AttributeNamespace], name}, true
 		}
 	}
-	_, rest, is := strings.Cut(handleOf(l.Attr), machineMark)
-	if !is || len(l.Attr.Owner)+len(l.Attr.Alternate) > 0 {
+	if len(l.Attr.Owner)+len(l.Attr.Alternate) > 0 {
 		return Machine{}, false
 	}
-	if namespace, name, whole := strings.Cut(rest, "."); whole {
-		return Machine{namespace, name}, true
+	all := machinesOf(handleOf(l.Attr))
+	if len(all) == 0 {
+		return Machine{}, false
 	}
-	return Machine{}, true
+	return all[len(all)-1], true
+}
+
+// machinesOf are the machines that a handle may be of, those with the longest name of a network last: the names of networks and of machines may both have the mark
+// in them. An empty one: it does not say which.
+func machinesOf(handle string) (all []Machine) {
+	for at := 0; ; at++ { // marks may overlap
+		next := strings.Index(handle[at:], machineMark)
+		if next < 0 {
+			break
+		}
+		at += next
+		rest := handle[at+len(machineMark):]
+		if namespace, name, whole := strings.Cut(rest, "."); whole {
+			all = append(all, Machine{namespace, name})
+		} else if len(all) == 0 || strings.HasPrefix(rest, hashMark) {
+			all = append(all, Machine{})
+		}
+	}
+	return all
 }
 
 // isMachines reports whether an allocation is a machine's.
@@ -67,7 +86,21 @@ func (l Allocation) isMachines() bool {
 	return is
 }
 
-// ofMachine judges the address of a machine that no endpoint has: it is the machine's for as long as there is one.
+// ofMachines judges the address of a machine that no endpoint has: it is the machine's for as long as there is one, and if its handle may be of several, as long
+// as any of them is there.
+func (c *checking) ofMachines(l Allocation, m Machine) (proof string, proven, holds bool) {
+	others := machinesOf(handleOf(l.Attr))
+	if len(l.Attr.Owner)+len(l.Attr.Alternate) > 0 {
+		others = nil
+	}
+	for _, o := range others {
+		if proof, proven, holds = c.ofMachine(o); !proven || holds {
+			return proof, proven, holds
+		}
+	}
+	return c.ofMachine(m)
+}
+
 func (c *checking) ofMachine(m Machine) (proof string, proven, holds bool) {
 	switch {
 	case m.Name == "":

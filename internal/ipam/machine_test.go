@@ -51,6 +51,8 @@ func TestAnAddressIsAMachines(t *testing.T) {
 		{"only its handle does", "net.vmi.prod.vm.example", api.BlockAttribute{}, Machine{"prod", "vm.example"}, true},
 		{"its handle says it, and not which", "net.vmi._abc", api.BlockAttribute{}, Machine{}, true},
 		{"a namespace of an odd name", "net.vmi.vmi.vm", api.BlockAttribute{}, Machine{"vmi", "vm"}, true},
+		{"a network of an odd name", "a.vmi.b.vmi.prod.vm", api.BlockAttribute{}, Machine{"prod", "vm"}, true},
+		{"such a network, and a handle that does not say which", "a.vmi.b.vmi._abc", api.BlockAttribute{}, Machine{}, true},
 		{"a container of an odd name", "net.vmi.prod.c", api.BlockAttribute{Owner: map[string]string{"node": "n1"}}, Machine{}, false},
 		{"a container", "net.0123456789abcdef", api.BlockAttribute{}, Machine{}, false},
 	} {

@@ -37,8 +37,15 @@ func (v *Survey) of(attribute, name string, elsewhere func(user) bool) []Allocat
 	return out
 }
 
-// IsTunnel reports whether an allocation is the address of a tunnel of its node.
-func (l Allocation) IsTunnel() bool { return l.Attr.Owner[api.AttributeType] != "" }
+// IsTunnel reports whether an allocation is the address of a tunnel of its node. Those of services have a type, too.
+func (l Allocation) IsTunnel() bool {
+	return l.Attr.Owner[api.AttributeType] != "" && l.Attr.Owner[api.AttributeService] == ""
+}
+
+// IsPods reports whether an allocation says of which pod of Kubernetes' it is. One that does not may be of a container that Kubernetes never had.
+func (l Allocation) IsPods() bool {
+	return l.Attr.Owner[api.AttributePod] != "" && l.Attr.Owner[api.AttributeNamespace] != ""
+}
 
 // tunnelOf is the address of a node's tunnel; false if nothing is known of the node or the type.
 func tunnelOf(n *api.Node, typ string) (string, bool) {

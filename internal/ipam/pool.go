@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ type Pool struct {
 	CIDR netip.Prefix
 	Why  string // why it was not used; empty: it was
 	size int    // prefix length of its blocks
+
+	overlaps bool // it gives none, since it overlaps one that does, or a controller says so
 }
 
 // is reports whether a pool is meant by a name or a CIDR.
@@ -33,7 +36,8 @@ func (p Pool) is(name string) bool {
 // resources are the resources that decide which pools may be used. They change rarely, and a
 // request that began before a change may be served as if it had not happened.
 type resources struct {
-	pools    []*api.IPPool // by name
+	pools    []*api.IPPool     // by name
+	over     map[string]string // of those that overlap another, the names of those that have the range
 	reserved []netip.Prefix
 	config   api.IPAMConfig
 
@@ -47,6 +51,8 @@ func (a *Allocator) resources(ctx context.Context) (*resources, error) {
 	if w.pools, err = readAll[*api.IPPool](ctx, a.store, api.KindIPPool); err != nil {
 		return nil, err
 	}
+	// One that a controller refused keeps its range from none: else a condition that is out of date, and no controller, would end all assignments.
+	w.over = Overlaps(slices.DeleteFunc(slices.Clone(w.pools), func(p *api.IPPool) bool { return refused(p) != nil }))
 	rs, err := readAll[*api.IPReservation](ctx, a.store, api.KindIPReservation)
 	if err != nil {
 		return nil, err
@@ -234,7 +240,7 @@ func (w *resources) choose(four bool, k requester) []Pool {
 		case !ok && !p.Spec.Disabled: // a disabled one may be smaller than a block
 			pool = Pool{Name: p.Metadata.Name, Why: fmt.Sprintf("its cidr %q or blockSize %d cannot be read", p.Spec.CIDR, p.Spec.BlockSize)}
 		default:
-			pool.Why = k.unsuitable(p, pool)
+			pool.Why = cmp.Or(w.yields(p), k.unsuitable(p, pool))
 		}
 		out = append(out, pool)
 	}
@@ -243,6 +249,31 @@ func (w *resources) choose(four bool, k requester) []Pool {
 		slices.SortStableFunc(out, func(a, b Pool) int { return at(a) - at(b) })
 	}
 	return out
+}
+
+// yields returns that a pool gives none since another has its range; empty if it may give some. That it is disabled, or being deleted, is said before.
+func (w *resources) yields(p *api.IPPool) string {
+	by := w.over[p.Metadata.Name]
+	if by == "" || p.Spec.Disabled || p.Metadata.DeletionTimestamp != "" {
+		return ""
+	}
+	return "gives none: it has addresses in common with pool " + by
+}
+
+// holding is the pool of an address: of several that have it the one that gives it; nil: there is none.
+func (w *resources) holding(addr netip.Addr) (found *api.IPPool) {
+	for _, p := range w.pools {
+		if pool, ok := poolOf(p); !ok || !pool.CIDR.Contains(addr) {
+			continue
+		}
+		if w.over[p.Metadata.Name] == "" && refused(p) == nil && !p.Spec.Disabled {
+			return p
+		}
+		if found == nil {
+			found = p
+		}
+	}
+	return found
 }
 
 // unsuitable returns why a pool may not be used; empty if it may.
@@ -297,7 +328,7 @@ func refused(p *api.IPPool) *api.Condition {
 }
 
 // Misfit returns why an address, which somebody has, would not be given for a request now; empty if it might be. That its pool gives nothing
-// new, since it is disabled or being deleted, is no reason.
+// new, since it is disabled or being deleted, is no reason, nor is its namespaceSelector, which says who gets new addresses.
 func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) (string, error) {
 	r, err := a.request(ctx, args)
 	if err != nil {
@@ -307,19 +338,17 @@ func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) 
 	if k.pools = r.Pools6; addr.Is4() {
 		k.pools = r.Pools4
 	}
-	for _, p := range r.pools {
-		pool, ok := poolOf(p)
-		if !ok || !pool.CIDR.Contains(addr) {
-			continue
-		}
-		open := *p
-		open.Spec.Disabled, open.Metadata.DeletionTimestamp, open.Status = false, "", nil
-		if why := k.unsuitable(&open, pool); why != "" {
-			return "its pool " + pool.Name + " " + why, nil
-		}
-		return "", nil
+	p := r.holding(addr)
+	if p == nil {
+		return "no IPPool contains it", nil
 	}
-	return "no IPPool contains it", nil
+	pool, _ := poolOf(p)
+	open := *p
+	open.Spec.Disabled, open.Spec.NamespaceSelector, open.Metadata.DeletionTimestamp, open.Status = false, "", "", nil
+	if why := k.unsuitable(&open, pool); why != "" {
+		return "its pool " + pool.Name + " " + why, nil
+	}
+	return "", nil
 }
 
 func unmatched(field, text string, labels map[string]string) string {

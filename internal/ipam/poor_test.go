@@ -68,7 +68,7 @@ func TestOnAStoreThatHasOnlyWhatKubernetesOffers(t *testing.T) {
 		TestAnyOperationWithinAnyOther, TestACrashAtAnyCall, TestFiftyHostsRaceForAddresses,
 		TestALateReleaseDoesNotHitTheNextOwner, TestABlockThatIsMadeAgainCountsOn, TestSeveralAreReleasedByBlock,
 		TestTheAddressThatWasFreeLongestComesNext, TestReleasedAddressesCoolDown, TestABlockThatOnlyCoolsDownAndIsNobodysIsFound,
-		TestANodeGivesItsBlocksUp, TestABlockIsThereBeforeItIsNeeded, TestWhatIsKnownOfAnAddress, TestPartOfAHandleIsReleased,
+		TestANodeGivesItsBlocksUp, TestANodeGivesUpBlocksWithinAPrefix, TestABlockOfRestedAddressesIsThereBeforeItIsNeeded, TestABlockIsThereBeforeItIsNeeded, TestWhatIsKnownOfAnAddress, TestPartOfAHandleIsReleased,
 	)
 }
 
@@ -102,5 +102,46 @@ func TestWhoWasNotFirstTakesItsClaimBack(t *testing.T) {
 		if found.Kind == FoundClaim {
 			t.Errorf("%s %s: %s (%s)", found.Kind, found.Block, found.Problem, found.Proof)
 		}
+	}
+}
+
+// TestWhileABlockComesAndGoesItsClaimSaysSo: without transactions a claim is pending until its block is the node's, and pendingDeletion until it is
+// no more. Upstream's allocators confirm, or take up, what another process of the node left in such a state.
+func TestWhileABlockComesAndGoesItsClaimSaysSo(t *testing.T) {
+	f := newFixture(t)
+	n1 := api.Owner{Type: api.OwnerHost, Name: "n1"}
+	var says []string
+	a := f.through(func(verb, key string) fault {
+		if p, ok := api.ParseBlockKey(key); ok && verb != "get" {
+			says = append(says, verb+" "+f.get(api.AffinityKey(n1, p)))
+		}
+		return works
+	}, true, func() error { return nil })
+	steps := []struct {
+		name string
+		do   func() error
+		says string // each write to a block, and the claim at that time
+	}{
+		{"it is claimed", func() error {
+			_, err := a.Assign(t.Context(), AutoArgs{Node: "n1", Handle: "h", Num4: 1})
+			return err
+		}, `create {"state":"pending","deleted":false}`},
+		{"another address of it", func() error {
+			_, err := a.Assign(t.Context(), AutoArgs{Node: "n1", Handle: "i", Num4: 1})
+			return err
+		}, `update {"state":"confirmed","deleted":false}`},
+		{"it is given up, and in use", func() error { return a.ReleaseHostAffinities(t.Context(), "n1", false) }, `update {"state":"pendingDeletion","deleted":false}`},
+		{"another is claimed", func() error {
+			_, err := a.EnsureBlock(t.Context(), BlockArgs{Node: "n1"})
+			return err
+		}, `create {"state":"pending","deleted":false}`},
+		{"that is given up", func() error { return a.ReleaseHostAffinities(t.Context(), "n1", true) }, `delete {"state":"pendingDeletion","deleted":false}`},
+	}
+	for _, step := range steps {
+		says = nil
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		f.equal(step.name, strings.Join(says, ", "), step.says)
 	}
 }

@@ -30,10 +30,8 @@ func (a *Allocator) QueryIP(ctx context.Context, addr netip.Addr) (Lease, error)
 	if err != nil {
 		return out, err
 	}
-	for _, p := range w.pools {
-		if pool, ok := poolOf(p); ok && pool.CIDR.Contains(addr) {
-			out.Pool = pool.Name
-		}
+	if p := w.holding(addr); p != nil {
+		out.Pool = p.Metadata.Name
 	}
 	out.Reserved = slices.ContainsFunc(w.reserved, func(p netip.Prefix) bool { return p.Contains(addr) })
 	p, ok, err := a.blockOf(ctx, addr)

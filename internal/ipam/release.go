@@ -42,11 +42,15 @@ func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, e
 	if err != nil {
 		return nil, fmt.Errorf("release: %w", err)
 	}
-	c := a.cooling(config)
+	pools, err := readAll[*api.IPPool](ctx, a.store, api.KindIPPool)
+	if err != nil {
+		return nil, fmt.Errorf("release: %w", err)
+	}
+	m := &emptied{a, a.cooling(config), true, pools, map[string]nodeLabels{}}
 	byBlock := map[netip.Prefix][]Release{}
 	var order []netip.Prefix
 	for _, r := range rs {
-		b, ok, err := a.blockOf(ctx, r.Addr)
+		b, ok, err := a.blockAmong(ctx, pools, r.Addr)
 		if err != nil {
 			return nil, fmt.Errorf("release %s: %w", r.Addr, err)
 		}
@@ -63,7 +67,7 @@ func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, e
 	for _, p := range order {
 		var got []netip.Addr
 		err := a.change(ctx, fmt.Sprintf("release %s", list(byBlock[p])), func(d *txn) (err error) {
-			got, err = a.releaseIn(ctx, d, p, byBlock[p], c)
+			got, err = m.releaseIn(ctx, d, p, byBlock[p])
 			return err
 		})
 		if err != nil {
@@ -89,6 +93,11 @@ func (a *Allocator) blockOf(ctx context.Context, addr netip.Addr) (netip.Prefix,
 	if err != nil {
 		return netip.Prefix{}, false, err
 	}
+	return a.blockAmong(ctx, pools, addr)
+}
+
+// blockAmong is blockOf, where pools are known.
+func (a *Allocator) blockAmong(ctx context.Context, pools []*api.IPPool, addr netip.Addr) (netip.Prefix, bool, error) {
 	for _, p := range pools {
 		if pool, ok := poolOf(p); ok && pool.CIDR.Contains(addr) {
 			block, err := addr.Prefix(pool.size)
@@ -111,7 +120,7 @@ func (a *Allocator) blockOf(ctx context.Context, addr netip.Addr) (netip.Prefix,
 }
 
 // releaseIn frees addresses of one block.
-func (a *Allocator) releaseIn(ctx context.Context, d *txn, p netip.Prefix, rs []Release, c cooling) ([]netip.Addr, error) {
+func (m *emptied) releaseIn(ctx context.Context, d *txn, p netip.Prefix, rs []Release) ([]netip.Addr, error) {
 	e, err := d.block(ctx, p)
 	if err = errors.Join(err, e.fault()); err != nil || e.gone {
 		return nil, err
@@ -137,8 +146,8 @@ func (a *Allocator) releaseIn(ctx context.Context, d *txn, p netip.Prefix, rs []
 			return nil, err
 		}
 	}
-	freed := c.free(e, ords, c.begin())
-	return freed, a.letGo(ctx, d, e, c)
+	freed := m.c.free(e, ords, m.c.begin())
+	return freed, m.letGo(ctx, d, e)
 }
 
 // free frees ordinals of a block, at once or after they have rested. A block that nobody has a claim to goes with its last address.
@@ -171,6 +180,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 		return nil, fmt.Errorf("release handle %s: %w", handle, err)
 	}
 	c := a.cooling(config)
+	m := &emptied{a: a, c: c, nodes: map[string]nodeLabels{}}
 	var freed []netip.Addr
 	err = a.change(ctx, "release handle "+handle, func(d *txn) error {
 		freed = nil
@@ -196,7 +206,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 			others = others || len(mine) < len(all)
 			gone[p] = len(mine)
 			freed = append(freed, c.free(e, mine, c.begin())...)
-			if err := a.letGo(ctx, d, e, c); err != nil {
+			if err := m.letGo(ctx, d, e); err != nil {
 				return err
 			}
 		}

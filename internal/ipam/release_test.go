@@ -152,10 +152,15 @@ func TestANodeGivesItsBlocksUp(t *testing.T) {
 	}
 	f.Release(t.Context(), Release{Addr: lastFor(f, "a")})
 	before := f.state()
-	if err := f.ReleaseHostAffinities(t.Context(), "h1", true); !errors.Is(err, ErrInUse) {
+	if err := f.ReleaseHostAffinities(t.Context(), "h1", true); !errors.Is(err, ErrInUse) || strings.Count(err.Error(), "has addresses in use") != 2 {
 		t.Errorf("in use: %v", err)
 	}
-	f.equal("state", f.state(), before)
+	if as, err := f.Addresses(t.Context(), "a"); err != nil || len(as) != 5 {
+		t.Errorf("what is in use: %v, %v", as, err)
+	}
+	if n := strings.Count(before, `of "h1"`) - strings.Count(f.state(), `of "h1"`); n != 1 {
+		t.Errorf("%d blocks were given up, want the one that is empty:\n%s", n, f.state())
+	}
 	if err := f.ReleaseHostAffinities(t.Context(), "h1", false); err != nil {
 		t.Fatal(err)
 	}
@@ -167,6 +172,51 @@ func TestANodeGivesItsBlocksUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.equal("a block that is nobody's goes with its last address", f.state(), "")
+}
+
+// TestANodeGivesUpBlocksWithinAPrefix: pool p has four blocks, 10.0.0.0/30 to 10.0.0.12/30, of which h1 has three, the last with nothing in it.
+func TestANodeGivesUpBlocksWithinAPrefix(t *testing.T) {
+	for _, tt := range []struct {
+		name, within string
+		mustBeEmpty  bool
+		given        string // blocks
+		kept         int    // blocks that the error has
+	}{
+		{"all", "10.0.0.0/28", false, "[10.0.0.0/30 10.0.0.4/30 10.0.0.8/30]", 0},
+		{"all of them that are empty", "10.0.0.0/28", true, "[10.0.0.8/30]", 2},
+		{"half of the pool", "10.0.0.8/29", true, "[10.0.0.8/30]", 0},
+		{"the other half", "10.0.0.0/29", true, "[]", 2},
+		{"one block", "10.0.0.4/30", false, "[10.0.0.4/30]", 0},
+		{"a part of a block", "10.0.0.4/31", false, "[]", 0},
+		{"the block of another node", "10.0.0.12/30", false, "[]", 0},
+		{"another family", "fd65::/64", false, "[]", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t)
+			for _, a := range []struct{ addr, node string }{{"10.0.0.1", "h1"}, {"10.0.0.5", "h1"}, {"10.0.0.9", "h1"}, {"10.0.0.13", "h2"}} {
+				if _, err := f.AssignIP(t.Context(), IPArgs{Addr: addr(a.addr), Node: a.node, Handle: a.addr}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.ReleaseByHandle(t.Context(), "10.0.0.9")
+			given, err := f.ReleaseAffinities(t.Context(), "h1", netip.MustParsePrefix(tt.within), tt.mustBeEmpty)
+			kept := 0
+			if err != nil {
+				kept = strings.Count(err.Error(), "has addresses in use")
+			}
+			if fmt.Sprint(given) != tt.given || kept != tt.kept || errors.Is(err, ErrInUse) != (kept > 0) {
+				t.Errorf("given up: %v, want %s; in use: %d, want %d (%v)", given, tt.given, kept, tt.kept, err)
+			}
+			if n := strings.Count(f.state(), `of "h1"`); n != 3-len(given) {
+				t.Errorf("h1 has %d blocks, and gave %d of 3 up:\n%s", n, len(given), f.state())
+			}
+			for _, a := range []string{"10.0.0.1", "10.0.0.5", "10.0.0.13"} {
+				if l, err := f.QueryIP(t.Context(), addr(a)); err != nil || !l.Assigned {
+					t.Errorf("%s is free by now: %+v, %v", a, l, err)
+				}
+			}
+		})
+	}
 }
 
 // lastFor is the last address of a handle.

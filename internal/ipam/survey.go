@@ -87,6 +87,7 @@ func (a *Allocator) ReadSurvey(ctx context.Context) (*Survey, error) {
 	}
 	for _, p := range v.pools {
 		if pool, _ := poolOf(p); pool.CIDR.IsValid() { // also one that has no room for a block, as a disabled one may
+			pool.overlaps = refused(p) != nil || v.over[pool.Name] != ""
 			v.Pools = append(v.Pools, pool)
 		}
 	}
@@ -133,14 +134,30 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// PoolOf is the pool that a block belongs to.
+// PoolOf is the pool that a block belongs to. Of several that contain it, as pools that were applied to Kubernetes' API itself may: one with blocks
+// of its size before others, one that gives addresses before one that overlaps it, then the smallest, then the first by name.
 func (v *Survey) PoolOf(block netip.Prefix) (Pool, bool) {
+	var of []Pool
 	for _, p := range v.Pools {
 		if p.CIDR.Bits() <= block.Bits() && p.CIDR.Contains(block.Addr()) {
-			return p, true
+			of = append(of, p)
 		}
 	}
-	return Pool{}, false
+	if len(of) == 0 {
+		return Pool{}, false
+	}
+	last := func(is bool) int {
+		if is {
+			return 1
+		}
+		return 0
+	}
+	return slices.MinFunc(of, func(a, b Pool) int {
+		return cmp.Or(
+			last(a.size != block.Bits())-last(b.size != block.Bits()), last(a.overlaps)-last(b.overlaps),
+			b.CIDR.Bits()-a.CIDR.Bits(), strings.Compare(a.Name, b.Name),
+		)
+	}), true
 }
 
 // Allocation is one address that is in use or cools down.

@@ -60,10 +60,11 @@ const (
 
 // Route metrics differ, so that the two never replace each other's route: IPv4 keys on (destination, tos, metric).
 const (
-	RouteMetricAgent    = 0    // the kernel's default; for IPv6 the kernel turns 0 into 1024
-	RouteMetricDefault6 = 1024 // what the kernel makes of 0 in IPv6
-	RouteMetricHosts    = 512  // to other hosts: before the speaker's, which may have learned the same
-	RouteMetricsOfHosts = 512  // how many metrics there are for these in IPv4, see HostsMetric
+	RouteMetricAgent    = 0         // the kernel's default; for IPv6 the kernel turns 0 into 1024
+	RouteMetricDefault6 = 1024      // what the kernel makes of 0 in IPv6
+	RouteMetricHosts    = 512       // to other hosts: before the speaker's, which may have learned the same
+	RouteMetricsOfHosts = 512       // how many metrics there are for these in IPv4, see HostsMetric
+	RouteMetricNoWay    = 1<<31 - 1 // to other hosts to which no interface leads: behind whatever others learned of the same
 	RouteMetricSpeaker  = 2048
 	// RouteMetricSpeakerNext takes turns with RouteMetricSpeaker when a learned route changes: the new one is there
 	// before the old one goes.

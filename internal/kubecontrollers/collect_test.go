@@ -2,12 +2,14 @@ package kubecontrollers
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/ipam"
 )
 
@@ -145,6 +147,62 @@ func TestASpareBlockIsGivenUp(t *testing.T) {
 		if n := blocks(); n != 1 {
 			b.Errorf("a day later there are %d blocks, want 1", n)
 		}
+	})
+}
+
+// TestWhatHasNoPoolOrNodeIsCountedUnderUpstreamsNames, which queries and dashboards ask for.
+func TestWhatHasNoPoolOrNodeIsCountedUnderUpstreamsNames(t *testing.T) {
+	run(t, true, func(b *bench) {
+		b.assign("n1", "web", "")
+		if _, err := b.addresses.AssignIP(b.Context(), ipam.IPArgs{Addr: netip.MustParseAddr("10.0.0.200"), Node: "n2", Handle: "h"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := b.addresses.ReleaseHostAffinities(b.Context(), "n2", false); err != nil {
+			b.Fatal(err)
+		}
+		b.putIn(b.kube, api.ResourcesPrefix+"nodes/kube1", `{}`)
+		b.remove(b.store, "ippools/p")
+		b.collector.again()
+		b.after(time.Second)
+		const want = `
+# HELP ipam_allocations_in_use Addresses in use, by the pool and the node for which they were allocated.
+# TYPE ipam_allocations_in_use gauge
+ipam_allocations_in_use{ippool="no_ippool",node="n1"} 1
+ipam_allocations_in_use{ippool="no_ippool",node="unknown_node"} 1
+# HELP ipam_blocks Blocks of a pool, by the node that has them.
+# TYPE ipam_blocks gauge
+ipam_blocks{ippool="no_ippool",node="n1"} 1
+ipam_blocks{ippool="no_ippool",node="no_affinity"} 1
+# HELP ipam_blocks_per_node Blocks.
+# TYPE ipam_blocks_per_node gauge
+ipam_blocks_per_node{node="n1"} 1
+ipam_blocks_per_node{node="no_affinity"} 1
+`
+		if err := testutil.GatherAndCompare(b.registry, strings.NewReader(want), "ipam_allocations_in_use", "ipam_blocks", "ipam_blocks_per_node"); err != nil {
+			b.Error(err)
+		}
+	})
+}
+
+// TestTheOtherFamilysAddressOfAPodStays: Kubernetes has the pod, and its status shows one family alone. Once the pod is gone it is freed.
+func TestTheOtherFamilysAddressOfAPodStays(t *testing.T) {
+	run(t, false, func(b *bench) {
+		b.put("ippools/p6", `{"spec":{"cidr":"fd65::/120","blockSize":122}}`)
+		b.set(func() { b.pods["prod/web"] = true })
+		attrs := attributes("n1", "web")
+		attrs[api.AttributeNote] = ipam.NoteContainer
+		got, err := b.addresses.Assign(b.Context(), ipam.AutoArgs{Node: "n1", Handle: "h-web", Num4: 1, Num6: 1, Attributes: attrs})
+		if err != nil || len(got) != 2 {
+			b.Fatal(got, err)
+		}
+		four, six := got[0].Addr.String(), got[1].Addr.String()
+		b.endpoint("n1", "web", four)
+		b.after(time.Hour)
+		b.wantInUse("the pod is there", four, six)
+		b.set(func() { delete(b.pods, "prod/web") })
+		b.remove(b.store, "workloadendpoints/prod/n1-k8s-web-eth0")
+		b.after(time.Hour)
+		b.wantInUse("the pod is gone")
 	})
 }
 

@@ -184,6 +184,81 @@ func TestAPoolStaysUntilItsAddressesAreReleased(t *testing.T) {
 	})
 }
 
+// TestAPoolThatIsDeletedKeepsItsRangeFromOthers until its last address is released: neither one that waits for the range gets it before, nor one
+// that is made meanwhile, nor does another that is deleted, too.
+func TestAPoolThatIsDeletedKeepsItsRangeFromOthers(t *testing.T) {
+	holding(t, func(b *bench) {
+		pool := func(name string, day int) {
+			b.put("ippools/"+name, fmt.Sprintf(`{"metadata":{"name":"`+name+`",`+made+`},"spec":{"cidr":"10.0.0.0/25","blockSize":30}}`, day))
+			b.after(2 * time.Second)
+		}
+		pool("waits", 3)
+		pool("goes", 2)
+		b.endpoint("n1", "web", b.assign("n1", "web", ipam.NoteContainer))
+		b.change("ippools/goes", `"name"`, deletedAt+`"name"`)
+		b.change("ippools/p", `"finalizers"`, deletedAt+`"finalizers"`)
+		pool("late", 4)
+		const over = "False CIDROverlap it has addresses in common with pool p "
+		want := func(name, want string) {
+			b.Helper()
+			if got := b.condition("ippools/"+name, api.ConditionAllocatable); got != want {
+				b.Errorf("pool %s says %q, want %q", name, got, want)
+			}
+		}
+		b.after(time.Hour)
+		want("p", "False Terminating it is being deleted, and stays until its addresses are released: 1 of them are in use, in 1 blocks "+api.FinalizerIPPool)
+		want("waits", over)
+		want("late", over)
+		if _, err := b.addresses.ReleaseByHandle(b.Context(), "h-web"); err != nil {
+			b.Fatal(err)
+		}
+		b.after(lookAtHeld)
+		if _, meta, _ := b.stored("ippools/p"); len(meta.Finalizers) > 0 {
+			b.Errorf("it still has %v", meta.Finalizers)
+		}
+		b.remove(b.store, "ippools/p") // as the API server does then
+		b.remove(b.store, "ippools/goes")
+		b.after(lookAtHeld)
+		want("waits", "True OK "+api.FinalizerIPPool)
+	})
+}
+
+// TestAPoolStaysWhileAServiceHasItsAddress, which has a type as those of tunnels have.
+func TestAPoolStaysWhileAServiceHasItsAddress(t *testing.T) {
+	holding(t, func(b *bench) {
+		b.after(2 * time.Second)
+		b.assignTo("n1", "lb-web", map[string]string{api.AttributeService: "web", api.AttributeNamespace: "prod", api.AttributeType: typeLoadBalancer})
+		b.change("ippools/p", `"finalizers"`, deletedAt+`"finalizers"`)
+		b.after(lookAtHeld)
+		if got := b.condition("ippools/p", api.ConditionAllocatable); !strings.Contains(got, "1 of them are in use, in 1 blocks") {
+			b.Errorf("it says %q", got)
+		}
+	})
+}
+
+// TestAPoolGoesWhenOnlyTunnelsHaveItsAddresses: nodes keep them until it is gone.
+func TestAPoolGoesWhenOnlyTunnelsHaveItsAddresses(t *testing.T) {
+	holding(t, func(b *bench) {
+		b.after(2 * time.Second)
+		for _, node := range []string{"n1", "n2"} {
+			b.assignTo(node, "vxlan-tunnel-addr-"+node, map[string]string{api.AttributeNode: node, api.AttributeType: "vxlanTunnelAddress"})
+		}
+		b.assign("n1", "web", ipam.NoteContainer)
+		b.change("ippools/p", `"finalizers"`, deletedAt+`"finalizers"`)
+		b.after(lookAtHeld)
+		if got := b.condition("ippools/p", api.ConditionAllocatable); !strings.Contains(got, "1 of them are in use, in 1 blocks") || !strings.HasSuffix(got, api.FinalizerIPPool) {
+			b.Errorf("it says %q", got)
+		}
+		if _, err := b.addresses.ReleaseByHandle(b.Context(), "h-web"); err != nil {
+			b.Fatal(err)
+		}
+		b.after(lookAtHeld)
+		if _, meta, _ := b.stored("ippools/p"); len(meta.Finalizers) > 0 {
+			b.Errorf("it still has %v", meta.Finalizers)
+		}
+	})
+}
+
 // TestAPoolThatWasDeletedLetsGoOfBlocksThatRest when they have rested, and not before.
 func TestAPoolThatWasDeletedLetsGoOfBlocksThatRest(t *testing.T) {
 	holding(t, func(b *bench) {

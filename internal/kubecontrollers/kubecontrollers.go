@@ -178,6 +178,7 @@ func (p *process) controllers() map[string]func(context.Context) error {
 	conditions := newRealised(realisedConfig{
 		Store: p.store, Objects: p.objects, Users: p.cluster, Turn: p.faults.turn("conditions"), Log: log("conditions"),
 	})
+	names := newPolicyNames(policyNamesConfig{Store: p.store, Settings: p.Settings, Turn: p.faults.turn("policynames"), Log: log("policynames")})
 	all := map[string]part{
 		"nodes":         {nodes.run, nodes.loop.Synced},
 		"addresses":     {gc.run, gc.loop.Synced},
@@ -187,10 +188,11 @@ func (p *process) controllers() map[string]func(context.Context) error {
 		"conditions":    {conditions.run, conditions.loop.Synced},
 		"networks":      {networks.run, networks.loop.Synced},
 		"configuration": {running.loop.Run, running.loop.Synced},
+		"policynames":   {names.loop.Run, names.loop.Synced},
 	}
 	p.others(all, log)
 	p.mu.Lock()
-	p.again = []func(){nodes.again, gc.again, balancer.again, hosts.Again}
+	p.again = []func(){nodes.again, gc.again, balancer.again, hosts.Again, names.again}
 	p.mu.Unlock()
 	return p.begin(all)
 }
@@ -344,7 +346,7 @@ func (p *process) configure(s Settings, warnings []string) {
 		close(p.known)
 	}
 	if first || !equal(was, s) {
-		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "copies", fmt.Sprintf("%+v", s.Copy), "loadBalancer", fmt.Sprintf("%+v", s.LoadBalancer), "metricsPort", s.MetricsPort, "profilePort", s.ProfilePort, "health", s.Health)
+		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "copies", fmt.Sprintf("%+v", s.Copy), "loadBalancer", fmt.Sprintf("%+v", s.LoadBalancer), "policyNames", s.PolicyNames, "metricsPort", s.MetricsPort, "profilePort", s.ProfilePort, "health", s.Health)
 		for _, look := range again {
 			look()
 		}

@@ -48,7 +48,7 @@ type balancer struct {
 	// The loop's alone.
 	seen    map[string]bool         // services of type LoadBalancer
 	handles map[string]string       // of services that may have addresses
-	pools   map[string]netip.Prefix // that are for load balancers, by their keys
+	pools   map[string]balancerPool // that are for load balancers, by their keys
 	lacking map[string]bool         // services that have less than they ask for
 }
 
@@ -60,7 +60,7 @@ const mostWait = 5 * time.Minute
 func newBalancer(cfg balancerConfig) *balancer {
 	l := &balancer{
 		cfg: cfg, addresses: ipam.New(cfg.Store, ipam.Config{}),
-		seen: map[string]bool{}, handles: map[string]string{}, pools: map[string]netip.Prefix{}, lacking: map[string]bool{},
+		seen: map[string]bool{}, handles: map[string]string{}, pools: map[string]balancerPool{}, lacking: map[string]bool{},
 	}
 	l.loop = controller.New(controller.Config{
 		Name: "load balancers", Store: cfg.Store, Prefixes: []string{api.KeyPrefix(api.KindKubernetesService, ""), api.KeyPrefix(api.KindIPPool, "")},
@@ -96,9 +96,14 @@ func (l *balancer) run(ctx context.Context) error {
 // observe takes over a change of a service or a pool.
 func (l *balancer) observe(u api.Update) []string {
 	if strings.HasPrefix(u.Key, api.KeyPrefix(api.KindIPPool, "")) {
+		was, had := l.pools[u.Key]
 		delete(l.pools, u.Key)
-		if cidr, ok := balancerPool(u); ok {
-			l.pools[u.Key] = cidr
+		now, is := balancerPoolOf(u)
+		if is {
+			l.pools[u.Key] = now
+		}
+		if had && (!is || now != was) { // who has an address of it leaves it now, and not when another process leads
+			return slices.Sorted(maps.Keys(l.seen))
 		}
 		return slices.Sorted(maps.Keys(l.lacking))
 	}
@@ -115,18 +120,24 @@ func (l *balancer) observe(u api.Update) []string {
 	return nil
 }
 
-// balancerPool is the range of a pool that is for load balancers, whether or not it gives addresses now.
-func balancerPool(u api.Update) (netip.Prefix, bool) {
+// balancerPool is what decides whether a service keeps an address of a pool.
+type balancerPool struct {
+	cidr   netip.Prefix
+	manual bool // it gives addresses only to services that ask for it
+}
+
+// balancerPoolOf is a pool that is for load balancers, whether or not it gives addresses now.
+func balancerPoolOf(u api.Update) (balancerPool, bool) {
 	if u.Value == nil {
-		return netip.Prefix{}, false
+		return balancerPool{}, false
 	}
 	st, _ := api.DecodeStored(u) // what cannot be read is no pool
 	p, ok := st.Resource.(*api.IPPool)
 	if !ok || !slices.Contains(p.Spec.AllowedUses, ipam.UseLoadBalancer) {
-		return netip.Prefix{}, false
+		return balancerPool{}, false
 	}
 	cidr, err := netip.ParsePrefix(p.Spec.CIDR)
-	return cidr.Masked(), err == nil
+	return balancerPool{cidr.Masked(), p.Spec.AssignmentMode != nil && *p.Spec.AssignmentMode == api.AssignManual}, err == nil
 }
 
 // reconcile gives a service what it asks for, and takes from it what it does not.
@@ -300,7 +311,7 @@ func (l *balancer) foreign(svc apiserver.Service, held []ipam.Lease) string {
 		a := addressOf(i)
 		mine := slices.ContainsFunc(held, func(h ipam.Lease) bool { return h.Addr == a })
 		for _, p := range l.pools {
-			mine = mine || a.IsValid() && p.Contains(a)
+			mine = mine || a.IsValid() && p.cidr.Contains(a)
 		}
 		if !mine {
 			return fmt.Sprint(map[string]any(i))

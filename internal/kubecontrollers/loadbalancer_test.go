@@ -270,6 +270,40 @@ func TestAServicesAddressesFollowIt(t *testing.T) {
 	})
 }
 
+// TestAServiceLeavesAPoolWhenThePoolGoes, not when another process leads; with no other pool it keeps what it has.
+func TestAServiceLeavesAPoolWhenThePoolGoes(t *testing.T) {
+	for _, etcd := range []bool{false, true} {
+		t.Run(fmt.Sprint("etcd ", etcd), func(t *testing.T) {
+			balanced(t, etcd, func(b *bench) {
+				b.service("web", nil)
+				b.service("pinned", annotated("loadBalancerIPs", `["10.9.0.3"]`))
+				b.wantPublished("first", "web", "10.9.0.0")
+				b.put("ippools/next", `{"spec":{"cidr":"10.10.0.0/30","blockSize":30,`+balancers+`}}`)
+				b.after(time.Hour)
+				b.wantPublished("with another pool", "web", "10.9.0.0")
+				steps := []struct {
+					what, web string
+					change    func()
+				}{
+					{"its pool is deleted", "10.10.0.0", func() { b.remove(b.store, "ippools/lb") }},
+					{"its pool is for pods now, and there is no other", "10.10.0.0", func() { b.put("ippools/next", `{"spec":{"cidr":"10.10.0.0/30","blockSize":30}}`) }},
+					{"there is another", "10.11.0.0", func() { b.put("ippools/last", `{"spec":{"cidr":"10.11.0.0/30","blockSize":30,`+balancers+`}}`) }},
+				}
+				for _, step := range steps {
+					step.change()
+					b.after(2 * time.Second)
+					b.wantPublished(step.what, "web", step.web)
+					b.stops[len(b.stops)-1]()
+					b.balance()
+					b.after(time.Minute)
+					b.wantPublished(step.what+", with a new leader", "web", step.web)
+					b.wantPublished(step.what, "pinned", "10.9.0.3")
+				}
+			})
+		})
+	}
+}
+
 // TestAnothersAddressesAreLeftAlone: a service that has an address of somebody else gets none, and what others added stays when it is ours no more.
 func TestAnothersAddressesAreLeftAlone(t *testing.T) {
 	balanced(t, false, func(b *bench) {

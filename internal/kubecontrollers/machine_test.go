@@ -44,6 +44,20 @@ func TestAVirtualMachineHasItsAddressesForAsLongAsItIsThere(t *testing.T) {
 	})
 }
 
+// TestAStoppedMachineInANetworkOfAnOddName has its address, of which its handle alone says whose it is, as long as any machine that may be meant is there.
+func TestAStoppedMachineInANetworkOfAnOddName(t *testing.T) {
+	run(t, false, func(b *bench) {
+		of := func(network, name string) string {
+			return b.assignTo("n1", ipam.Machine{Namespace: "prod", Name: name}.Handle(network), nil)
+		}
+		b.set(func() { b.machines["prod/stopped"], b.machines["prod/a.vmi.odd.name"] = true, true })
+		stopped, odd := of("net.vmi.b", "stopped"), of("net", "a.vmi.odd.name")
+		of("net.vmi.b", "gone")
+		b.after(24 * time.Hour)
+		b.wantInUse("a day later", stopped, odd)
+	})
+}
+
 // TestANodeGoesWithoutTheAddressesOfVirtualMachinesThatItHad.
 func TestANodeGoesWithoutTheAddressesOfVirtualMachinesThatItHad(t *testing.T) {
 	run(t, false, func(b *bench) {

@@ -274,7 +274,10 @@ func (n *nodes) remove(ctx context.Context, node, kube string) (kept string, err
 	if err != nil {
 		return "", err
 	}
-	spared := h.SpareUsers()
+	spared, containers := h.SpareUsers(), h.SpareContainers()
+	if len(containers) > 0 {
+		kept = fmt.Sprintf("no agent has reported from there, and it has addresses that are neither a pod's nor a tunnel's: %v; `twill delete node %s --cascade` frees them", containers, node)
+	}
 	host := slices.ContainsFunc(spared, func(r api.Ref) bool { return r.Kind == api.KindHostEndpoint })
 	switch {
 	case h.Alive:
@@ -284,9 +287,9 @@ func (n *nodes) remove(ctx context.Context, node, kube string) (kept string, err
 	case len(h.UsedElsewhere()) > 0:
 		return fmt.Sprintf("endpoints of other nodes have addresses that were allocated for it: %v", h.UsedElsewhere()), nil
 	case n.same && host && !h.HasAddresses():
-		return "", nil // a host that was never the cluster's, with host endpoints that somebody made
+		return kept, nil // a host that was never the cluster's, with host endpoints that somebody made
 	case h.Empty():
-		return "", nil
+		return kept, nil
 	}
 	var did []string
 	err = h.Delete(ctx, n.cfg.Store, func(ref api.Ref, words string) {
@@ -306,8 +309,10 @@ func (n *nodes) remove(ctx context.Context, node, kube string) (kept string, err
 		return "", fmt.Errorf("delete what hangs on node %s: %w", node, err)
 	}
 	n.cfg.Log.Info("a node has left Kubernetes: what hung on it is deleted", args...)
-	n.cfg.Deleted()
-	return "", nil
+	if kept == "" {
+		n.cfg.Deleted()
+	}
+	return kept, nil
 }
 
 // annotationLabels says which labels of a Node are Kubernetes'.

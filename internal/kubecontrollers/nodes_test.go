@@ -1,6 +1,7 @@
 package kubecontrollers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,38 @@ func TestAHostThatWasNeverTheClustersStays(t *testing.T) {
 		if got := b.of("gateway"); len(got) != 2 {
 			b.Errorf("left is %v", got)
 		}
+	})
+}
+
+// TestContainersOfAHostThatWasNeverTheClustersKeepTheirAddresses: nothing says that the host is gone. Once its agent has reported, and does no
+// more, something does.
+func TestContainersOfAHostThatWasNeverTheClustersKeepTheirAddresses(t *testing.T) {
+	for _, etcd := range []bool{false, true} {
+		t.Run(fmt.Sprint("etcd ", etcd), func(t *testing.T) { testContainersOfAHostWithoutANode(t, etcd) })
+	}
+}
+
+func testContainersOfAHostWithoutANode(t *testing.T, etcd bool) {
+	run(t, etcd, func(b *bench) {
+		if etcd { // which has Nodes of its own, and Kubernetes others
+			b.putIn(b.kube, api.ResourcesPrefix+"nodes/kube1", `{}`)
+		}
+		container := attributes("gateway", "")
+		delete(container, api.AttributePod)
+		delete(container, api.AttributeNamespace)
+		kept := b.assignTo("gateway", "net.container", container)
+		b.assign("gateway", "web", "") // .1: a pod's, of a node that is gone
+		b.after(time.Hour)
+		b.wantInUse("nothing says that the host is gone", kept)
+		if got := b.of("gateway"); len(got) != 1 {
+			b.Errorf("of its claims are left %v", got)
+		}
+		if !etcd && !strings.Contains(b.log.String(), "neither a pod's nor a tunnel's: ["+kept+"]") {
+			b.Error("the log does not name the address")
+		}
+		b.putIn(b.store, "/calico/felix/v2/no-region/host/gateway/last_reported_status", `{}`)
+		b.after(time.Hour)
+		b.wantInUse("its last report has expired")
 	})
 }
 

@@ -1,7 +1,6 @@
 package kubecontrollers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,53 +92,34 @@ type poolVerdict struct {
 	terminating bool
 }
 
-// judgePools decides which pools may be used: of those that overlap, one that was used before, or the oldest, by upstream's order. One that overlaps such
-// is not held: the blocks in its range are the other's.
-func judgePools(all []*pool) []poolVerdict {
-	unusable := func(p *pool) bool {
-		return p.r.Status != nil && slices.ContainsFunc(p.r.Status.Conditions, func(c api.Condition) bool {
-			return c.Type == api.ConditionAllocatable && c.Status == "False"
-		})
+// judgePools decides which pools may be used, as [ipam.Overlaps] does. One that is being deleted keeps its range from others until it is gone. One that
+// overlaps such is not held: the blocks in its range are the other's.
+func judgePools(all []*pool) (out []poolVerdict) {
+	var stored []*api.IPPool
+	for _, p := range all {
+		stored = append(stored, p.r)
 	}
-	rank := map[bool]int{true: 1}
-	all = slices.SortedStableFunc(slices.Values(all), func(a, b *pool) int {
-		return cmp.Or(cmp.Compare(rank[unusable(a)], rank[unusable(b)]), cmp.Compare(a.r.Metadata.CreationTimestamp, b.r.Metadata.CreationTimestamp),
-			cmp.Compare(a.r.Metadata.Name, b.r.Metadata.Name))
-	})
-	var active []*pool
-	over := func(p *pool) *pool {
-		for _, a := range active {
-			if a != p && a.cidr.Overlaps(p.cidr) {
-				return a
-			}
-		}
-		return nil
-	}
-	var out []poolVerdict
+	over := ipam.Overlaps(stored)
 	for _, p := range all {
 		c := api.Condition{Type: api.ConditionAllocatable, Status: "False"}
+		m, by := p.r.Meta(), over[p.r.Metadata.Name]
 		switch {
-		case p.r.Metadata.DeletionTimestamp != "":
+		case m.DeletionTimestamp != "":
 			c.Reason, c.Message = api.ReasonTerminating, "it is being deleted"
 		case p.r.Spec.Disabled:
 			c.Reason, c.Message = api.ReasonPoolDisabled, "spec.disabled is true"
-		case over(p) != nil:
-			c.Reason, c.Message = api.ReasonCIDROverlap, "it has addresses in common with pool "+over(p).r.Metadata.Name
+		case by != "":
+			c.Reason, c.Message = api.ReasonCIDROverlap, "it has addresses in common with pool "+by
 		default:
 			c.Status, c.Reason = "True", api.ReasonOK
-			active = append(active, p)
 		}
 		var has []api.Condition
 		if p.r.Status != nil {
 			has = p.r.Status.Conditions
 		}
-		out = append(out, poolVerdict{
-			heldResource{p.at, p.r.Meta(), has, api.FinalizerIPPool, false, &c}, p.cidr, p.r.Metadata.DeletionTimestamp != "",
-		})
-	}
-	for i, p := range all {
 		// A finalizer cannot be added to what is being deleted.
-		out[i].hold = over(p) == nil && (!out[i].terminating || slices.Contains(p.r.Metadata.Finalizers, api.FinalizerIPPool))
+		hold := by == "" && (m.DeletionTimestamp == "" || slices.Contains(m.Finalizers, api.FinalizerIPPool))
+		out = append(out, poolVerdict{heldResource{p.at, m, has, api.FinalizerIPPool, hold, &c}, p.cidr, m.DeletionTimestamp != ""})
 	}
 	return out
 }

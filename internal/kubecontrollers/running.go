@@ -57,6 +57,11 @@ func (e Environment) Status(k *api.KubeControllersConfiguration, kubernetes bool
 	if s.LoadBalancer != nil {
 		c.LoadBalancer = &api.LoadBalancerController{AssignIPs: map[bool]string{true: allServicesWord, false: requestedServices}[s.LoadBalancer.All]}
 	}
+	if s.PolicyNames {
+		c.PolicyMigration = &api.PolicyMigration{Enabled: api.Enabled}
+	} else if k != nil && k.Spec.Controllers.PolicyMigration != nil && e["ENABLED_CONTROLLERS"] == "" {
+		c.PolicyMigration = &api.PolicyMigration{Enabled: api.Disabled}
+	}
 	out.EnvironmentVars = map[string]string{}
 	for _, name := range vars {
 		if v, set := e[name]; set {
@@ -105,7 +110,7 @@ func defaultConfiguration() *api.KubeControllersConfiguration {
 				HostEndpoint: &api.AutoHostEndpoints{AutoCreate: api.Disabled, CreateDefaultHostEndpoint: api.Enabled},
 			},
 			Policy: every, Namespace: every, ServiceAccount: every, WorkloadEndpoint: every,
-			LoadBalancer: &api.LoadBalancerController{AssignIPs: allServicesWord},
+			LoadBalancer: &api.LoadBalancerController{AssignIPs: allServicesWord}, PolicyMigration: &api.PolicyMigration{Enabled: api.Enabled},
 		},
 	}
 	return k

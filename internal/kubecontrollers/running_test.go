@@ -24,7 +24,7 @@ func TestStatusIsWhatIsInEffect(t *testing.T) {
 			`{"runningConfig":{"logSeverityScreen":"Info","healthChecks":"Enabled","etcdV3CompactionPeriod":"10m0s","prometheusMetricsPort":9094,"controllers":{` +
 				`"node":{"reconcilerPeriod":"5m0s","syncLabels":"Enabled","hostEndpoint":{"autoCreate":"Disabled","createDefaultHostEndpoint":"Enabled"},"leakGracePeriod":"15m0s"},` +
 				`"policy":{"reconcilerPeriod":"5m0s"},"workloadEndpoint":{"reconcilerPeriod":"5m0s"},"serviceAccount":{"reconcilerPeriod":"5m0s"},"namespace":{"reconcilerPeriod":"5m0s"},` +
-				`"loadBalancer":{"assignIPs":"AllServices"}}}}`,
+				`"loadBalancer":{"assignIPs":"AllServices"},"policyMigration":{"enabled":"Enabled"}}}}`,
 		},
 		{
 			"the resource", `"logSeverityScreen":"Warning","healthChecks":"Disabled","prometheusMetricsPort":0,"debugProfilePort":7,"controllers":{"node":{"leakGracePeriod":"20m",` +
@@ -45,6 +45,10 @@ func TestStatusIsWhatIsInEffect(t *testing.T) {
 				`"node":{"reconcilerPeriod":"1m45s","syncLabels":"Disabled","hostEndpoint":{"autoCreate":"Enabled","createDefaultHostEndpoint":"Enabled"},"leakGracePeriod":"15m0s"},` +
 				`"policy":{"reconcilerPeriod":"1m45s"}}},"environmentVars":{"AUTO_HOST_ENDPOINTS":"enabled","COMPACTION_PERIOD":"33m","ENABLED_CONTROLLERS":"node,policy",` +
 				`"HEALTH_ENABLED":"false","LOG_LEVEL":"debug","RECONCILER_PERIOD":"105s","SYNC_NODE_LABELS":"false"}}`,
+		},
+		{
+			"names of policies stay", `"controllers":{"policyMigration":{"enabled":"Disabled"}}`, nil, true,
+			`{"runningConfig":{"logSeverityScreen":"Info","healthChecks":"Enabled","etcdV3CompactionPeriod":"10m0s","prometheusMetricsPort":9094,"controllers":{"policyMigration":{"enabled":"Disabled"}}}}`,
 		},
 		{
 			"without the controller of nodes, its variables are not taken over", `"controllers":{}`,

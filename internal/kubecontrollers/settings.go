@@ -25,6 +25,7 @@ type Settings struct {
 	Copy        CopySettings  // with etcd
 	// LoadBalancer: nil: services get no addresses, and keep those that they have.
 	LoadBalancer *BalancerSettings
+	PolicyNames  bool // policies of older versions of upstream are stored under the names that users know
 }
 
 // BalancerSettings are those of the controller of load balancers' addresses.
@@ -77,7 +78,7 @@ func ReadEnvironment(lookup func(string) (string, bool)) Environment {
 // Names of controllers in ENABLED_CONTROLLERS. Where Kubernetes' API is the datastore, what mirrors copy is there already.
 var (
 	mirrors = []string{"policy", "namespace", "profile", "serviceaccount", "workloadendpoint"}
-	known   = append([]string{"node", "loadbalancer"}, mirrors...)
+	known   = append([]string{"node", "loadbalancer", "migration"}, mirrors...)
 )
 
 // levels are names of levels, in lower case.
@@ -133,7 +134,7 @@ func checkEnabled(list string) error {
 // is the datastore. The warnings are of settings that have no effect.
 func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes bool) (s Settings, warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
-	spec := api.KubeControllersSpec{Controllers: api.ControllersConfig{Node: &api.NodeController{}, LoadBalancer: &api.LoadBalancerController{}}}
+	spec := api.KubeControllersSpec{Controllers: api.ControllersConfig{Node: &api.NodeController{}, LoadBalancer: &api.LoadBalancerController{}, PolicyMigration: &api.PolicyMigration{}}}
 	if k != nil {
 		spec = k.Spec
 	}
@@ -153,7 +154,7 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 	}
 	if !kubernetes {
 		if k == nil && e["ENABLED_CONTROLLERS"] == "" {
-			on = map[string]bool{"policy": true, "namespace": true, "serviceaccount": true, "workloadendpoint": true, "loadbalancer": true}
+			on = map[string]bool{"policy": true, "namespace": true, "serviceaccount": true, "workloadendpoint": true, "loadbalancer": true, "migration": true}
 		}
 		s.Copy = e.copied(spec, on, warn)
 	}
@@ -161,6 +162,7 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 		c := cmp.Or(spec.Controllers.LoadBalancer, &api.LoadBalancerController{})
 		s.LoadBalancer = &BalancerSettings{All: c.AssignIPs != requestedServices}
 	}
+	s.PolicyNames = on["migration"] && cmp.Or(spec.Controllers.PolicyMigration, &api.PolicyMigration{}).Enabled != api.Disabled
 	for _, name := range Variables {
 		if e[name] != "" && strings.HasSuffix(name, "_WORKERS") {
 			warn("%s is %q: each controller has one worker", name, e[name])
@@ -221,14 +223,24 @@ func (e Environment) enabled(c api.ControllersConfig) map[string]bool {
 	}
 	return map[string]bool{
 		"node": c.Node != nil, "policy": c.Policy != nil, "namespace": c.Namespace != nil, "serviceaccount": c.ServiceAccount != nil,
-		"workloadendpoint": c.WorkloadEndpoint != nil, "loadbalancer": c.LoadBalancer != nil,
+		"workloadendpoint": c.WorkloadEndpoint != nil, "loadbalancer": c.LoadBalancer != nil, "migration": c.PolicyMigration != nil,
 	}
 }
 
 func (e Environment) node(c *api.NodeController, kubernetes bool, warn func(string, ...any)) *NodeSettings {
 	out := &NodeSettings{Labels: c.SyncLabels != api.Disabled && !kubernetes, Period: defaultPeriod, Grace: defaultGrace}
-	if v, set := e["SYNC_NODE_LABELS"]; set && !kubernetes {
-		out.Labels, _ = strconv.ParseBool(v)
+	const always = "with this datastore a Node is that of Kubernetes, with its labels"
+	if kubernetes && c.SyncLabels == api.Disabled {
+		warn("spec.controllers.node.syncLabels is %q: %s", c.SyncLabels, always)
+	}
+	if v, set := e["SYNC_NODE_LABELS"]; set {
+		on, _ := strconv.ParseBool(v) // that it is one was checked
+		switch {
+		case !kubernetes:
+			out.Labels = on
+		case !on:
+			warn("SYNC_NODE_LABELS is %q: %s", v, always)
+		}
 	}
 	period := c.ReconcilerPeriod
 	if v, set := e["RECONCILER_PERIOD"]; set {

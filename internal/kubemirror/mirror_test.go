@@ -217,11 +217,11 @@ func TestTheDatastoreMayBeAway(t *testing.T) {
 }
 
 func TestNothingIsWrittenWhileTheDatastoreIsLocked(t *testing.T) {
-	locked := `clusterinformations/default={"spec":{"datastoreReady":false}}`
+	locked, ready := `clusterinformations/default={"spec":{"datastoreReady":false}}`, `clusterinformations/default={"spec":{"datastoreReady":true}}`
 	run(t, kubemirror.Config{}, cluster, []string{locked}, func(b *bench) {
 		b.holds("locked", locked)
-		put(t, b.to, "clusterinformations/default={}")
-		b.holds("unlocked", both(cluster, []string{"clusterinformations/default={}"})...)
+		put(t, b.to, ready)
+		b.holds("unlocked", both(cluster, []string{ready})...)
 	})
 }
 

@@ -379,10 +379,9 @@ func withoutAgent(t *testing.T, r *caller) {
 	machinetest.Freeze(t, pid) // so that its supervisor does not start another
 	socket := r.AgentSocket("h1")
 	must(t, os.Rename(socket, socket+".away"))
-	began := time.Now()
 	err := r.in(func() error { _, err := r.cni.AddNetworkList(t.Context(), l, b.conf); return err })
-	if err == nil || !strings.Contains(err.Error(), "no agent answers on this host") || time.Since(began) > 2*time.Second {
-		t.Errorf("ADD without an agent, after %s: %v", time.Since(began), err)
+	if err == nil || !strings.Contains(err.Error(), "no agent answers on this host") {
+		t.Errorf("ADD without an agent: %v", err)
 	}
 	var status *types.Error
 	if err := r.in(func() error { return r.cni.GetStatusNetworkList(t.Context(), l) }); !errors.As(err, &status) || status.Code != types.ErrPluginNotAvailable {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -36,11 +37,8 @@ func (g *ground) noDefaultRoute(t *testing.T) {
 	g.put(t, api.KindFelixConfiguration, "", "default", `{"defaultEndpointToHostAction":"Accept"}`)
 	g.want(t, "a -> b yes", "a -> h1:8080 yes")
 	a := g.Spec.Workloads[0]
-	if !dial(t, g.Spec.workloadNS(a), netip.AddrPortFrom(gateway4, hostPort), 5*patience) {
-		t.Error("a does not reach its gateway 169.254.1.1")
-	}
-	if !dial(t, g.Spec.workloadNS(a), netip.AddrPortFrom(gateway6.WithZone(uplink), hostPort), 5*patience) {
-		t.Error("a does not reach its gateway fe80::1")
+	for _, gateway := range []netip.Addr{gateway4, gateway6.WithZone(uplink)} {
+		await(t, fmt.Sprintf("a reaches its gateway %s", gateway), func() bool { return dial(t, g.Spec.workloadNS(a), netip.AddrPortFrom(gateway, hostPort), patience) })
 	}
 }
 

@@ -121,7 +121,7 @@ func (d *dockerd) ask(driver, method string, in any) (out fields, err error) {
 		return nil, fmt.Errorf("%s answers %s: %q", method, answer.Status, text)
 	}
 	if why, _ := out["Err"].(string); why != "" || answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", method, why)
+		return nil, fmt.Errorf("%s: %s: %s", method, answer.Status, why)
 	}
 	return out, nil
 }
@@ -155,12 +155,28 @@ func (d *dockerd) network(name string, subnets ...string) dockerNet {
 	space := d.ipam("GetDefaultAddressSpaces", nil)["LocalDefaultAddressSpace"]
 	ask := fields{"NetworkID": n.id, "Options": fields{"com.docker.network.enable_ipv6": len(subnets) > 1, "com.docker.network.generic": fields{}}}
 	for i, subnet := range subnets {
-		p := d.ipam("RequestPool", fields{"AddressSpace": space, "Pool": subnet, "V6": i == 1})
+		p := d.requestPool(fields{"AddressSpace": space, "Pool": subnet, "V6": i == 1})
 		n.pools = append(n.pools, p["PoolID"].(string))
 		ask[[]string{"IPv4Data", "IPv6Data"}[i]] = []fields{{"AddressSpace": space, "Pool": p["Pool"], "Gateway": p["Data"].(fields)["com.docker.network.gateway"]}}
 	}
 	d.driver("CreateNetwork", ask)
 	return n
+}
+
+// requestPool asks for a pool as a network of scope local has it asked for: again, as long as the answer is neither what was named nor 0.0.0.0/0, and
+// overlaps what the host uses itself, such as the nameservers of its resolv.conf.
+func (d *dockerd) requestPool(ask fields) fields {
+	d.t.Helper()
+	nameserver := netip.MustParsePrefix("2001:db8::53/128")
+	for range 3 {
+		p := d.ipam("RequestPool", ask)
+		got := netip.MustParsePrefix(p["Pool"].(string))
+		if ask["Pool"] != "" || got.String() == "0.0.0.0/0" || !got.Overlaps(nameserver) {
+			return p
+		}
+	}
+	d.t.Fatalf("RequestPool %v answers with what overlaps %s, always: dockerd asks for ever", ask, nameserver)
+	return nil
 }
 
 // dockerContainer is a container in a network.
@@ -169,12 +185,22 @@ type dockerContainer struct {
 	d        *dockerd
 	net      dockerNet
 	endpoint string
+	sandbox  string // dockerd's name of its namespace
+	src      string // name of its link on the host
 }
 
 // run puts a container into a network, with the addresses and the hardware address that it asks for, if any.
 func (d *dockerd) run(n dockerNet, mac string, asked ...string) *dockerContainer {
 	d.t.Helper()
-	c := &dockerContainer{container: container{NS: netnstest.New(d.t)}, d: d, net: n, endpoint: d.id()}
+	c := d.endpoint(n, mac, asked...)
+	must(d.t, c.join())
+	return c
+}
+
+// endpoint makes a container's endpoint.
+func (d *dockerd) endpoint(n dockerNet, mac string, asked ...string) *dockerContainer {
+	d.t.Helper()
+	c := &dockerContainer{container: container{NS: netnstest.New(d.t)}, d: d, net: n, endpoint: d.id(), sandbox: "/var/run/docker/netns/" + d.id()}
 	link := fields{"MacAddress": mac}
 	for i, pool := range n.pools {
 		ask := fields{"PoolID": pool}
@@ -189,7 +215,6 @@ func (d *dockerd) run(n dockerNet, mac string, asked ...string) *dockerContainer
 	if made, _ := made["Interface"].(fields)["MacAddress"].(string); (made == "") != (mac != "") {
 		d.t.Errorf("asked for the hardware address %q, the answer is %q", mac, made)
 	}
-	c.plumb(d.driver("Join", fields{"NetworkID": n.id, "EndpointID": c.endpoint, "SandboxKey": "/var/run/docker/netns/x"}))
 	return c
 }
 
@@ -200,8 +225,9 @@ func (c *dockerContainer) plumb(joined fields) {
 	holder := exec.Command("sleep", "1000") // whose namespace has a name for ip
 	must(t, c.Handle().Start(holder))
 	defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
-	src, name := joined["InterfaceName"].(fields)["SrcName"].(string), joined["InterfaceName"].(fields)["DstPrefix"].(string)+"0"
-	if out, err := c.d.host.ns.Output(t.Context(), "ip", "link", "set", src, "netns", strconv.Itoa(holder.Process.Pid), "name", name); err != nil {
+	name := joined["InterfaceName"].(fields)["DstPrefix"].(string) + "0"
+	c.src = joined["InterfaceName"].(fields)["SrcName"].(string)
+	if out, err := c.d.host.ns.Output(t.Context(), "ip", "link", "set", c.src, "netns", strconv.Itoa(holder.Process.Pid), "name", name); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, a := range c.addrs {
@@ -254,6 +280,9 @@ func TestDockersPlugin(t *testing.T) {
 		"containers of two hosts reach each other by policy": dockerByPolicy,
 		"addresses that are asked for":                       dockerAsked,
 		"what is refused, and why":                           dockerRefuses,
+		"a container in two networks is refused":             dockerTwoNetworks,
+		"an endpoint leaves and joins again":                 dockerJoinsAgain,
+		"what upstream's plugin made goes with the endpoint": dockerUpstreams,
 		"fifty containers leave nothing":                     dockerFifty,
 		"the plugin is started anew":                         dockerPluginRestarts,
 		"the agent is away when a container goes":            dockerWithoutAgent,
@@ -358,7 +387,7 @@ func dockerRefuses(t *testing.T, hosts []*dockerd) {
 	}
 	for _, tt := range []struct {
 		name, method string
-		in           fields
+		in           any // nil: no body
 		want         []string
 	}{
 		{"a subnet without a pool", "RequestPool", fields{"Pool": "10.99.0.0/24"}, []string{"--subnet 10.99.0.0/24", "no IPPool has the cidr"}},
@@ -378,7 +407,9 @@ func dockerRefuses(t *testing.T, hosts []*dockerd) {
 		{"a network that Docker's API does not know", "CreateEndpoint", endpoint(d.id(), fields{"Address": "10.66.0.9/32"}), []string{"the name of the network is not known"}},
 		{"an endpoint that was never made", "Join", fields{"NetworkID": n.id, "EndpointID": d.id()}, []string{"start the container again"}},
 		{"published ports", "ProgramExternalConnectivity", fields{"NetworkID": n.id, "EndpointID": d.id(), "Options": fields{"com.docker.network.portmap": []any{fields{"Port": 80}}}}, []string{"--publish"}},
-		{"a call of a later Docker", "Whatever", fields{}, []string{"no such call"}},
+		{"a pool, asked for again without the question", "RequestPool", nil, []string{"no fields"}},
+		{"published ports, asked for again without the question", "ProgramExternalConnectivity", nil, []string{"no fields"}},
+		{"a call of a later Docker", "Whatever", fields{}, []string{"404", "no such call"}}, // it takes 404 for a driver that need not have it
 	} {
 		driver, kind := "calico", "NetworkDriver."
 		if slices.Contains([]string{"RequestPool", "RequestAddress"}, tt.method) {

@@ -206,7 +206,7 @@ func engineTwoHosts(t *testing.T, all []*engine) {
 	a, b := all[0], all[1]
 	for _, e := range all {
 		e.create("--ipv6", "--subnet", "10.66.0.0/16", "--subnet", "fd66::/48", "front")
-		e.create("back")
+		e.create("--ipv6", "back")
 	}
 	b.docker("run", "-d", "--name", "web", "--network", "front", "--ip", "10.66.77.7", "--mac-address", "02:00:00:00:00:07", "probe:1", "serve")
 	b.docker("run", "-d", "--name", "other", "--network", "back", "probe:1", "serve")
@@ -222,6 +222,10 @@ func engineTwoHosts(t *testing.T, all []*engine) {
 	if err := a.gets("one", b.address("other", "IPAddress")); err == nil {
 		t.Error("a container of another network is reached")
 	}
+	if other := b.address("other", "GlobalIPv6Address"); other == "" {
+		t.Error("a network of IPv6 without a subnet gives no address of IPv6")
+	}
+	a.refuses("a container can be in one network of calico", "network", "connect", "back", "one")
 	r := &caller{Lab: a.Lab, t: t, host: a.host}
 	undo := r.onlyPort80()
 	await(t, "one does not reach web on a port that policy denies", func() bool { return a.gets("one", "10.66.77.7") != nil })

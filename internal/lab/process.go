@@ -96,18 +96,21 @@ func childOf(node int, command string) int {
 	return 0
 }
 
-// pause is how long to wait between two looks at a condition.
-const pause = 20 * time.Millisecond
+// How long to wait between two looks at a condition: at least pause, and three times what the last look took, so that looking does not take the
+// processors from what is awaited; but no longer than longest.
+const (
+	pause   = 20 * time.Millisecond
+	longest = 500 * time.Millisecond
+)
 
 // until looks again and again until a condition holds, with the error of the
 // last look when patience or the context ends.
 func until(ctx context.Context, patience time.Duration, look func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
 	var last error
 	for {
+		begin := time.Now()
 		err := look(ctx)
 		if err == nil {
 			return nil
@@ -118,7 +121,7 @@ func until(ctx context.Context, patience time.Duration, look func(context.Contex
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (waited %s)", last, patience)
-		case <-tick.C:
+		case <-time.After(min(max(pause, 3*time.Since(begin)), longest)):
 		}
 	}
 }

@@ -30,7 +30,7 @@ const (
 func testLab(t testing.TB, s Spec) *Lab {
 	t.Helper()
 	exe := testBinary(t)
-	s.Prefix = fmt.Sprintf("twt%d-", os.Getpid())
+	s.Prefix = fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))
 	l := &Lab{Dir: t.TempDir(), Exe: exe, Spec: s}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -69,10 +69,14 @@ func keepLogs(t testing.TB, l *Lab) {
 // await asks until it is so, or fails the test.
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("in 20 s it did not come that %s", what)
+	ctx := context.WithoutCancel(t.Context()) // some wait when their test is over
+	if err := until(ctx, 20*time.Second, func(context.Context) error {
+		if !is() {
+			return errors.New("not so")
 		}
+		return nil
+	}); err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }
 

@@ -143,6 +143,7 @@ type scenario struct {
 	kept     storage
 	storeOn  string   // the host that has it; empty: none
 	runs     bool     // kept does
+	ready    bool     // it said whether it is, at some time
 	relayed  bool     // as the runner has it
 	proxied  bool     // likewise
 	settings []string // of the environment of hosts, for the dataplane of the runner
@@ -232,6 +233,8 @@ func (c *scenario) do(ctx context.Context, a script.Action) error {
 		return c.cutOrHeal(a)
 	case script.Compact:
 		return c.compact(ctx)
+	case script.Empty:
+		return c.empty(ctx)
 	case script.Power:
 		return c.power(ctx, a)
 	case script.Exec:

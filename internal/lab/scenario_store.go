@@ -232,6 +232,33 @@ func (c *scenario) compact(ctx context.Context) error {
 	return s.Compact(ctx, datastore.Position{})
 }
 
+// empty deletes all that the store holds, in one transaction unless it is too large for that.
+func (c *scenario) empty(ctx context.Context) error {
+	store, err := c.store(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	s, ok := store.(datastore.Transactional)
+	if !ok {
+		return errors.New("this datastore cannot be emptied")
+	}
+	all, err := store.List(ctx, api.Root)
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(all.Sorted(), datastore.MostChanges) {
+		var t datastore.Txn
+		for _, u := range some {
+			t.Delete = append(t.Delete, u.Key)
+		}
+		if _, err := s.Transact(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (c *scenario) exec(ctx context.Context, a script.Exec) error {
 	where, err := c.Spec.find(a.Where)
 	if err != nil {

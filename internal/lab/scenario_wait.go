@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/lab/script"
+	"github.com/twillnet/twill/internal/status"
 )
 
 // knows reports whether a host can know what the store asks for: its agent is to run, and the store answers it.
@@ -55,7 +55,7 @@ func (c *scenario) settle(ctx context.Context) error {
 	return err
 }
 
-// frozen reports whether the store says that it is not ready: then no host acts on what it has.
+// frozen reports whether the store says that it is not ready, or nothing any more: then no host acts on what it has.
 func (c *scenario) frozen(ctx context.Context) (bool, error) {
 	if !c.runs {
 		return false, nil
@@ -67,8 +67,9 @@ func (c *scenario) frozen(ctx context.Context) (bool, error) {
 	defer store.Close()
 	kv, err := store.Get(ctx, api.ResourcesPrefix+"clusterinformations/default")
 	if errors.Is(err, datastore.ErrNotFound) {
-		return false, nil
+		return c.ready, nil
 	}
+	c.ready = true
 	var info struct {
 		Spec struct{ DatastoreReady *bool }
 	}
@@ -126,7 +127,7 @@ func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 			return err
 		}
 		for _, u := range snap.Items {
-			id := "/workload/" + url.PathEscape(w.Namespace+"/"+w.Name) + "/endpoint/"
+			id := "/workload/" + status.Part(w.Namespace+"/"+w.Name) + "/endpoint/"
 			orchestrated := strings.Replace(u.Key, "/workload/k8s/", "/workload/", 1)
 			if !strings.Contains(u.Key, "/host/"+a.Host+"/") || !strings.Contains(orchestrated, id) {
 				continue

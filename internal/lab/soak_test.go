@@ -45,9 +45,7 @@ func TestSoak(t *testing.T) {
 	soak(changes - changes/4)
 	t.Logf("%d changes in %s: goroutines %d → %d, live heap %d → %d KB, RSS %d MB", changes, time.Since(began).Round(time.Second),
 		goroutines, g.metric(t, "go_goroutines"), heap>>10, g.liveHeap(t)>>10, g.metric(t, "process_resident_memory_bytes")>>20)
-	if now := g.metric(t, "go_goroutines"); now > goroutines+5 {
-		t.Errorf("%d goroutines, after a quarter of the changes there were %d", now, goroutines)
-	}
+	await(t, fmt.Sprintf("there are no more than 5 goroutines above the %d of after a quarter of the changes", goroutines), func() bool { return g.metric(t, "go_goroutines") <= goroutines+5 })
 	// A kilobyte kept of each change would show.
 	// What a collection finds in the midst of a change goes with the next.
 	most := heap + 1<<20 + changes*3/4*512

@@ -59,6 +59,7 @@ type unhooking struct {
 	backend xtables.Backend
 	family  xtables.Family
 	doctor.Unhooking
+	batch *nftables.Batch // in place of the text, where somebody's rules keep iptables from reading the tables
 }
 
 func (u unhooking) name() string {
@@ -73,15 +74,39 @@ func plan(ctx context.Context, left doctor.Leftovers) (out []unhooking, unread [
 				continue
 			}
 			u := unhooking{backend: b, family: f}
-			saved, err := xtables.Save(ctx, b, f)
-			if err != nil {
+			if err := u.read(ctx); err != nil {
 				unread = append(unread, fmt.Errorf("%s: %w", u.name(), err))
-			} else if u.Unhooking = doctor.Unhook(saved); u.Text != "" {
+			} else if u.Text != "" || u.batch != nil {
 				out = append(out, u)
 			}
 		}
 	}
 	return out, unread
+}
+
+// read reads the tables by iptables, which knows each of its rules. Where others have rules in them that it cannot express (Tailscale and firewalls
+// have such ones, made with nft), it reads nothing; then by netlink, which sees whose a rule is by where it leads and by its comment.
+func (u *unhooking) read(ctx context.Context) error {
+	saved, err := xtables.Save(ctx, u.backend, u.family)
+	if err == nil {
+		u.Unhooking = doctor.Unhook(saved)
+		return nil
+	}
+	if u.backend != xtables.NFT || !errors.Is(err, xtables.ErrNotIPTables) {
+		return err
+	}
+	c, err := nftables.Open()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	found, err := c.Unhook(nftables.FamilyOf(string(u.family)), xtables.Tables, doctor.IsUpstreamChain, doctor.IsUpstreamComment)
+	if err != nil {
+		return err
+	}
+	u.Unhooking = doctor.Unhooking{Chains: found.Chains, Rules: found.Rules, Drops: found.Drops}
+	u.batch = found.Batch
+	return nil
 }
 
 // Drops are the chains of the host that drop what no rule accepts, and in which rules of the agent are: what these accept will be dropped
@@ -124,11 +149,23 @@ func closing(plans []unhooking) error {
 }
 
 func (u unhooking) apply(ctx context.Context, say func(string)) error {
-	if err := xtables.Restore(ctx, u.backend, u.family, u.Text); err != nil {
+	if err := u.write(ctx); err != nil {
 		return fmt.Errorf("%s: %w", u.name(), err)
 	}
-	say(fmt.Sprintf("%s: %d chains, and %d rules in chains of others", u.name(), u.Chains, u.Rules))
+	say(fmt.Sprintf("%s: %s, and %s in chains of others", u.name(), doctor.Counted(u.Chains, "chain"), doctor.Counted(u.Rules, "rule")))
 	return nil
+}
+
+func (u unhooking) write(ctx context.Context) error {
+	if u.batch == nil {
+		return xtables.Restore(ctx, u.backend, u.family, u.Text)
+	}
+	c, err := nftables.Open()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Commit(u.batch)
 }
 
 // dropTables deletes the agent's own tables of nftables, so that none drops anything while it goes.

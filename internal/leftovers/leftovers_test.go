@@ -116,8 +116,8 @@ func TestAllOfAnUpstreamAgentGoesAndNothingOfOthers(t *testing.T) {
 	slices.Sort(lines)
 	want(
 		t, lines, "ipset: 2 sets",
-		"iptables-legacy (IPv4): 2 chains, and 1 rules in chains of others", "iptables-legacy (IPv6): 2 chains, and 1 rules in chains of others",
-		"iptables-nft (IPv4): 2 chains, and 1 rules in chains of others", "iptables-nft (IPv6): 2 chains, and 1 rules in chains of others",
+		"iptables-legacy (IPv4): 2 chains, and 1 rule in chains of others", "iptables-legacy (IPv6): 2 chains, and 1 rule in chains of others",
+		"iptables-nft (IPv4): 2 chains, and 1 rule in chains of others", "iptables-nft (IPv6): 2 chains, and 1 rule in chains of others",
 		"nftables: table arp calico", "nftables: table inet calico", "nftables: table ip calico", "nftables: table ip6 calico",
 		"route 10.65.0.9/32 dev cali1 proto 3", "route 2001:db8::9/128 dev cali1 proto 3", "route blackhole 10.65.3.0/26 proto 12",
 	)
@@ -151,7 +151,7 @@ func TestTheMasqueradeOfVersion1Goes(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	want(t, lines, "iptables-legacy (IPv4): 1 chains, and 1 rules in chains of others", "iptables-nft (IPv4): 1 chains, and 1 rules in chains of others")
+	want(t, lines, "iptables-legacy (IPv4): 1 chain, and 1 rule in chains of others", "iptables-nft (IPv4): 1 chain, and 1 rule in chains of others")
 	for _, backend := range []string{"legacy", "nft"} {
 		if rules := ns.Run("iptables-"+backend, "-t", "nat", "-S", "POSTROUTING"); !strings.Contains(rules, others) || strings.Contains(rules, "addrtype") {
 			t.Errorf("%s: left are\n%s", backend, rules)
@@ -239,5 +239,56 @@ func TestWhatWouldDropIsFoundBefore(t *testing.T) {
 	})
 	if got := len(read(t, ns).Leftovers().Chains); got != 8 {
 		t.Errorf("%d chains are left of 8", got)
+	}
+}
+
+// foreign are rules as a VPN and a firewall write them with nft into the tables of iptables, which iptables cannot express.
+const foreign = `
+add chain FAMILY filter ts-input
+add rule FAMILY filter ts-input ct label 0 accept
+add chain FAMILY filter INPUT { type filter hook input priority 0; }
+add rule FAMILY filter INPUT counter jump ts-input
+add rule FAMILY filter FORWARD ct label 0 accept
+`
+
+// TestRulesThatIPTablesCannotReadKeepNothing: somebody's rules in the same tables make iptables report nothing of them; upstream's go nevertheless, and theirs stay.
+func TestRulesThatIPTablesCannotReadKeepNothing(t *testing.T) {
+	state := func(ns *netnstest.NS) string {
+		return ns.Run("nft", "-s", "list", "table", "ip", "filter") + ns.Run("nft", "-s", "list", "table", "ip6", "filter")
+	}
+	host := func(upstreams bool) *netnstest.NS {
+		ns := uplink(t)
+		for _, family := range []struct{ name, ipt string }{{"ip", "iptables-nft"}, {"ip6", "ip6tables-nft"}} {
+			ns.Run(family.ipt, "-A", "FORWARD", "-p", "tcp", "-j", "ACCEPT")
+			if upstreams {
+				ns.Run("sh", "-c", "echo '"+strings.ReplaceAll(rules, "-m set --match-set SET src", "")+"' | "+family.ipt+"-restore --noflush")
+				ns.Run(family.ipt, "-D", "FORWARD", "-p", "tcp", "-j", "ACCEPT") // of the two
+				ns.Run(family.ipt, "-I", "FORWARD", "-m", "comment", "--comment", "cali:b", "-m", "mark", "--mark", "0x10000/0x10000", "-j", "ACCEPT")
+			}
+			ns.Run("nft", strings.ReplaceAll(foreign, "FAMILY", family.name))
+			ns.Run("nft", strings.ReplaceAll(`add rule FAMILY filter FORWARD ct mark 7 accept comment "calico is not cali:"`, "FAMILY", family.name))
+			if upstreams { // newer iptables gives comments as nft does
+				ns.Run("nft", strings.ReplaceAll(`add rule FAMILY filter FORWARD ct mark 8 accept comment "cali:c"`, "FAMILY", family.name))
+			}
+		}
+		return ns
+	}
+	ns, others := host(true), state(host(false))
+	if saved := ns.Run("iptables-nft-save"); !strings.Contains(saved, "incompatible") {
+		t.Fatalf("iptables reads it:\n%s", saved)
+	}
+	ns.Run("nft", "add chain ip6 filter FORWARD { policy drop; }")
+	lines, err := remove(t, ns, false)
+	if err == nil || !strings.Contains(err.Error(), "chain FORWARD of filter in iptables-nft (IPv6) is DROP") || len(lines) > 0 {
+		t.Errorf("it did %q: %v", lines, err)
+	}
+	ns.Run("nft", "add chain ip6 filter FORWARD { policy accept; }")
+	lines, err = remove(t, ns, false)
+	if err != nil {
+		t.Error(err)
+	}
+	want(t, lines, "iptables-nft (IPv4): 2 chains, and 3 rules in chains of others", "iptables-nft (IPv6): 2 chains, and 3 rules in chains of others")
+	if left := state(ns); left != others {
+		t.Errorf("left are\n%s\nof others are\n%s", left, others)
 	}
 }

@@ -12,32 +12,60 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 )
 
-// made are the endpoints that this process made, with their addresses: Join, which follows at once, does not say them again.
+// made are the endpoints that this process made: Join does not say their addresses again.
 type made struct {
-	mu    sync.Mutex
-	addrs map[string][]netip.Addr // by endpoint
+	mu        sync.Mutex
+	endpoints map[string]endpoint // by ID
+}
+
+type endpoint struct {
+	addrs   []netip.Addr
+	sandbox string // of the container that it is in; empty: of none
 }
 
 func (m *made) put(id string, addrs []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.addrs == nil {
-		m.addrs = map[string][]netip.Addr{}
+	if m.endpoints == nil {
+		m.endpoints = map[string]endpoint{}
 	}
-	m.addrs[id] = addrs
+	m.endpoints[id] = endpoint{addrs: addrs}
 }
 
-func (m *made) get(id string) ([]netip.Addr, bool) {
+// join puts an endpoint into a container, and returns its addresses.
+func (m *made) join(id, sandbox string) ([]netip.Addr, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	addrs, ok := m.addrs[id]
-	return addrs, ok
+	e, ok := m.endpoints[id]
+	if !ok {
+		return nil, errors.New("the plugin was started anew while this endpoint was made: start the container again")
+	}
+	for other, has := range m.endpoints {
+		if other != id && sandbox != "" && has.sandbox == sandbox {
+			return nil, errTwoNetworks
+		}
+	}
+	e.sandbox = sandbox
+	m.endpoints[id] = e
+	return e.addrs, nil
+}
+
+// errTwoNetworks: the gateway of both networks is the same address, to which libnetwork adds a route for each; it takes the second for a failure (EEXIST).
+var errTwoNetworks = errors.New("a container can be in one network of " + networkDriver + ": policy, not networks, says who reaches it; leave the other networks out")
+
+func (m *made) leave(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, ok := m.endpoints[id]; ok {
+		e.sandbox = ""
+		m.endpoints[id] = e
+	}
 }
 
 func (m *made) drop(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.addrs, id)
+	delete(m.endpoints, id)
 }
 
 // ref names an endpoint's attachment.
@@ -113,14 +141,14 @@ func (p *plugin) request(ctx context.Context, r createEndpoint) (ask wire.Reques
 	return ask, err
 }
 
-// deleteEndpoint reverts createEndpoint.
+// deleteEndpoint reverts createEndpoint, also that of upstream's plugin.
 func (p *plugin) deleteEndpoint(ctx context.Context, r endpointID) (nothing, error) {
 	of, err := ref(r.NetworkID, r.EndpointID)
 	if err != nil {
 		return nothing{}, err
 	}
 	p.made.drop(r.EndpointID)
-	return nothing{}, p.detach(ctx, of)
+	return nothing{}, errors.Join(p.detach(ctx, of), disconnectUpstreams(of))
 }
 
 // detach removes everything. The agent detaches first, so that it does not miss a link that it still wants.
@@ -137,14 +165,14 @@ func (p *plugin) endpointInfo(context.Context, endpointID) (endpointInfo, error)
 }
 
 // join says what dockerd puts into the container, and how this routes.
-func (p *plugin) join(_ context.Context, r endpointID) (out joined, err error) {
+func (p *plugin) join(_ context.Context, r join) (out joined, err error) {
 	of, err := ref(r.NetworkID, r.EndpointID)
 	if err != nil {
 		return out, err
 	}
-	addrs, ok := p.made.get(r.EndpointID)
-	if !ok {
-		return out, errors.New("the plugin was started anew while this endpoint was made: start the container again")
+	addrs, err := p.made.join(r.EndpointID, r.SandboxKey)
+	if err != nil {
+		return out, err
 	}
 	out.InterfaceName = interfaceName{SrcName: innerLink(of), DstPrefix: p.cfg.IfPrefix}
 	out.DisableGatewayService = true
@@ -160,9 +188,9 @@ func (p *plugin) join(_ context.Context, r endpointID) (out joined, err error) {
 	return out, nil
 }
 
-// leave does nothing: dockerd takes the link out of the container, and deletes the endpoint next.
+// leave leaves the link, which dockerd takes out of the container: next it deletes the endpoint, or has it join again.
 func (p *plugin) leave(_ context.Context, r endpointID) (nothing, error) {
-	p.made.drop(r.EndpointID)
+	p.made.leave(r.EndpointID)
 	return nothing{}, nil
 }
 

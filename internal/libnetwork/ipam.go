@@ -24,6 +24,9 @@ const addressesOf = "libnetwork"
 var (
 	all4 = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	all6 = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	// any6 stands for all6 in answers. dockerd asks again for what overlaps a nameserver of the host's, until it does not, and lets 0.0.0.0/0 pass alone
+	// (moby's libnetwork, ipams/remote RequestPool). Addresses of the pool need not be within it: Docker wants a --subnet for those that users name.
+	any6 = netip.PrefixFrom(netip.IPv6Unspecified(), 128)
 )
 
 func (p *plugin) ipamCapabilities(context.Context, nothing) (ipamCapabilities, error) {
@@ -44,9 +47,13 @@ func (p *plugin) requestPool(ctx context.Context, r requestPool) (pool, error) {
 	}
 	out := pool{PoolID: anyPool4, Pool: all4.String(), Data: map[string]string{dataGateway: all4.String()}}
 	if r.V6 {
-		out = pool{PoolID: anyPool6, Pool: all6.String(), Data: map[string]string{dataGateway: all6.String()}}
+		out = pool{PoolID: anyPool6, Pool: any6.String(), Data: map[string]string{dataGateway: all6.String()}}
 	}
-	if r.Pool == "" || r.Pool == out.Pool {
+	switch r.Pool {
+	case "", out.Pool:
+		return out, nil
+	case out.Data[dataGateway]: // dockerd was started anew, and has a network of before any6
+		out.Pool = r.Pool
 		return out, nil
 	}
 	cidr, err := netip.ParsePrefix(r.Pool)

@@ -8,7 +8,6 @@ package libnetwork
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -104,7 +103,7 @@ func (p *plugin) networkCalls() http.Handler {
 	} {
 		mux.Handle("POST /NetworkDriver."+method, handler)
 	}
-	mux.Handle("/", call(log, unknown))
+	mux.Handle("/", unknown(log))
 	return mux
 }
 
@@ -121,12 +120,8 @@ func (p *plugin) ipamCalls() http.Handler {
 	} {
 		mux.Handle("POST /IpamDriver."+method, handler)
 	}
-	mux.Handle("/", call(log, unknown))
+	mux.Handle("/", unknown(log))
 	return mux
 }
 
 func ignore[In any](context.Context, In) (nothing, error) { return nothing{}, nil }
-
-func unknown(context.Context, map[string]any) (nothing, error) {
-	return nothing{}, errors.New("this driver has no such call")
-}

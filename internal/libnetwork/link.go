@@ -64,9 +64,18 @@ func setMTU(r wire.Request, mtu int) error {
 
 // disconnect deletes an endpoint's link, and no other.
 func disconnect(of wire.Ref) error {
+	return deleteLink(of, func(l rtnl.Link) bool { return l.Alias == of.Alias() })
+}
+
+// disconnectUpstreams deletes the link that upstream's plugin made for an endpoint: it has the same name, and no mark.
+func disconnectUpstreams(of wire.Ref) error {
+	return deleteLink(of, func(l rtnl.Link) bool { return l.Alias == "" && l.Kind == "veth" })
+}
+
+func deleteLink(of wire.Ref, which func(rtnl.Link) bool) error {
 	return onHost(func(host *rtnl.Handle) error {
 		l, err := host.Link(of.Link())
-		if err == nil && l.Alias == of.Alias() {
+		if err == nil && which(l) {
 			err = host.DeleteLink(l.Index)
 		}
 		if errors.Is(err, rtnl.ErrNotFound) {

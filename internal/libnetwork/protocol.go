@@ -25,27 +25,44 @@ type failure struct {
 	Err string
 }
 
+// errNoFields: what dockerd asks for again, since the plugin did not answer, may lack what it asked for (moby's pkg/plugins, callWithRetry).
+var errNoFields = errors.New("the question has no fields, which dockerd leaves out when it repeats one: ask again")
+
 // call handles one method. Fields that are not known are newer than this plugin, and mean nothing to a driver that does not ask for them.
 func call[In, Out any](log *slog.Logger, f func(context.Context, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in In
 		var out any
 		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&in)
-		if errors.Is(err, io.EOF) {
-			err = nil // a question without fields has no body
+		_, bodyless := any(in).(nothing)
+		switch {
+		case err == nil || bodyless && errors.Is(err, io.EOF):
+			out, err = f(r.Context(), in)
+		case errors.Is(err, io.EOF):
+			err = errNoFields
+		default:
+			err = fmt.Errorf("the question cannot be read: %w", err)
 		}
 		if err != nil {
-			err = fmt.Errorf("the question cannot be read: %w", err)
-		} else {
-			out, err = f(r.Context(), in)
+			refuse(w, log, r, http.StatusInternalServerError, err)
+			return
 		}
 		w.Header().Set("Content-Type", contentType)
-		if err != nil {
-			log.Error("refused", "call", r.URL.Path, "err", err)
-			w.WriteHeader(http.StatusInternalServerError)
-			out = failure{err.Error()}
-		}
 		_ = json.NewEncoder(w).Encode(out) // dockerd has gone
+	}
+}
+
+func refuse(w http.ResponseWriter, log *slog.Logger, r *http.Request, status int, err error) {
+	log.Error("refused", "call", r.URL.Path, "err", err)
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(failure{err.Error()})
+}
+
+// unknown answers calls that are newer than this plugin. With 404 dockerd goes on without those that a driver need not have.
+func unknown(log *slog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, log, r, http.StatusNotFound, errors.New("this driver has no such call"))
 	}
 }
 
@@ -102,6 +119,12 @@ type createdEndpoint struct {
 type endpointID struct {
 	NetworkID  string
 	EndpointID string
+}
+
+type join struct {
+	NetworkID  string
+	EndpointID string
+	SandboxKey string // names the container's namespace
 }
 
 type joined struct {

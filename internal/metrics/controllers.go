@@ -1,6 +1,10 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"cmp"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Controllers is the metrics of the cluster's controllers.
 type Controllers struct {
@@ -52,8 +56,17 @@ func (c *Controllers) Reconciled(controller string, err error) {
 	c.reconciling.WithLabelValues(controller, result).Inc()
 }
 
+// What upstream's controllers call those that there are not: its poolManager and ipamController.
+const (
+	noPool      = "no_ippool"
+	noOwner     = "no_affinity"  // of a block
+	unknownNode = "unknown_node" // of an address
+)
+
 // Reclaimed counts an address that was freed.
-func (c *Controllers) Reclaimed(pool, node string) { c.reclaimed.WithLabelValues(pool, node).Inc() }
+func (c *Controllers) Reclaimed(pool, node string) {
+	c.reclaimed.WithLabelValues(cmp.Or(pool, noPool), cmp.Or(node, unknownNode)).Inc()
+}
 
 // Share is what a node has of a pool. Empty names are those of no pool, or of no known node.
 type Share struct{ Pool, Node string }
@@ -73,15 +86,22 @@ func (c *Controllers) Addresses(a Addresses) {
 	for _, set := range []struct {
 		of, byNode *prometheus.GaugeVec
 		counts     map[Share]int
-	}{{c.inUse, c.nodeInUse, a.InUse}, {c.borrowed, c.nodeBorrowed, a.Borrowed}, {c.blocks, c.nodeBlocks, a.Blocks}, {c.candidates, nil, a.Candidates}} {
+		nobody     string
+	}{
+		{c.inUse, c.nodeInUse, a.InUse, unknownNode},
+		{c.borrowed, c.nodeBorrowed, a.Borrowed, unknownNode},
+		{c.blocks, c.nodeBlocks, a.Blocks, noOwner},
+		{c.candidates, nil, a.Candidates, unknownNode},
+	} {
 		set.of.Reset()
 		if set.byNode != nil {
 			set.byNode.Reset()
 		}
 		for s, n := range set.counts {
-			set.of.WithLabelValues(s.Pool, s.Node).Set(float64(n))
+			node := cmp.Or(s.Node, set.nobody)
+			set.of.WithLabelValues(cmp.Or(s.Pool, noPool), node).Set(float64(n))
 			if set.byNode != nil {
-				set.byNode.WithLabelValues(s.Node).Add(float64(n))
+				set.byNode.WithLabelValues(node).Add(float64(n))
 			}
 		}
 	}

@@ -29,7 +29,7 @@ type Metrics struct {
 	repairs                 *prometheus.CounterVec
 	differences             *prometheus.GaugeVec
 	endpoints               *prometheus.GaugeVec
-	policies, sets, routes  prometheus.Gauge
+	policies, routes        prometheus.Gauge
 	byChains                prometheus.Gauge
 	hosts, workloads        prometheus.Gauge
 	hostEndpoints, profiles prometheus.Gauge
@@ -53,7 +53,6 @@ func New(reg prometheus.Registerer) *Metrics {
 	m.differences = m.gauge("twill_verify_differences", "How many things differed from what should be when the driver last read the kernel back; they have been put right since.", "driver")
 	m.endpoints = m.gauge("felix_active_local_endpoints", "Endpoints of this node, by state: up, down or error.", "state")
 	m.policies = m.gauge("felix_active_local_policies", "Policies and profiles that endpoints of this node use.").WithLabelValues()
-	m.sets = m.gauge("felix_ipsets_calico", "Sets of addresses that the rules of these use.").WithLabelValues()
 	m.routes = m.gauge("twill_local_routes", "Routes of this node's endpoints and blocks.").WithLabelValues()
 	m.hosts = m.gauge("felix_cluster_num_hosts", "Nodes of the cluster.").WithLabelValues()
 	m.workloads = m.gauge("felix_cluster_num_workload_endpoints", "Workload endpoints of the cluster.").WithLabelValues()
@@ -127,10 +126,10 @@ func (m *Metrics) Differed(driver string, n int) {
 
 // Node is how much there is of everything.
 type Node struct {
-	Endpoints              map[string]int // by state
-	Policies, Sets, Routes int
-	ByChains               int // groups of endpoints whose policy is asked rule by rule, although the settings want look-ups
-	Cluster                Cluster
+	Endpoints        map[string]int // by state
+	Policies, Routes int
+	ByChains         int // groups of endpoints whose policy is asked rule by rule, although the settings want look-ups
+	Cluster          Cluster
 }
 
 // Has says how much there is.
@@ -139,7 +138,6 @@ func (m *Metrics) Has(n Node) {
 		m.endpoints.WithLabelValues(state).Set(float64(count))
 	}
 	m.policies.Set(float64(n.Policies))
-	m.sets.Set(float64(n.Sets))
 	m.routes.Set(float64(n.Routes))
 	m.byChains.Set(float64(n.ByChains))
 	for g, count := range map[prometheus.Gauge]int{

@@ -8,6 +8,8 @@ type Traffic struct {
 	Staged []RuleCount // packets for which staged policies would have decided otherwise
 	// Reports that came, by "allow", "deny" and "log", those under unknown names, and the times when some were lost.
 	Allowed, Denied, Logged, Unknown, Lost float64
+
+	Objects Objects
 }
 
 // RuleCount is the packets that one rule decided about.
@@ -28,12 +30,17 @@ func (m *Metrics) Traffic(read func() Traffic) {
 	t.staged = desc("twill_staged_policy_packets_total", "Packets for which staged policies would have decided otherwise, by what they would have done.", "policy", "direction", "rule", "action")
 	t.reports = desc("twill_flow_reports_total", "Reports of packets that rules dropped or logged or, if settings ask for it, allowed.", "action")
 	t.lost = desc("twill_flow_reports_lost_total", "Times at which the kernel threw reports away, because they came faster than they were read.")
+	t.objects = newObjects(func(name, help string, labels ...string) *prometheus.Desc {
+		m.note("gauge", name, help, labels)
+		return prometheus.NewDesc(name, help, labels, nil)
+	})
 	m.reg.MustRegister(t)
 }
 
 type traffic struct {
 	read                                  func() Traffic
 	packets, bytes, staged, reports, lost *prometheus.Desc
+	objects                               objects
 }
 
 // Describe is prometheus.Collector's.
@@ -41,6 +48,7 @@ func (t *traffic) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{t.packets, t.bytes, t.staged, t.reports, t.lost} {
 		ch <- d
 	}
+	t.objects.describe(ch)
 }
 
 // Collect is prometheus.Collector's.
@@ -61,4 +69,5 @@ func (t *traffic) Collect(ch chan<- prometheus.Metric) {
 	put(t.reports, now.Logged, "log")
 	put(t.reports, now.Unknown, "unknown")
 	put(t.lost, now.Lost)
+	t.objects.collect(now.Objects, ch)
 }

@@ -20,16 +20,35 @@ func TestRulesAreCountedWhenSomebodyAsks(t *testing.T) {
 			},
 			Staged:  []RuleCount{{Policy: "StagedNetworkPolicy/ns/p", Direction: "Egress", Rule: "1", Action: "deny", Packets: 2}},
 			Allowed: 8, Denied: 9, Logged: 4, Unknown: 3, Lost: 1,
+			Objects: Objects{Tables: []Table{{IPVersion: "4", Name: "filter", Chains: 5, Rules: 9}, {IPVersion: "6", Name: "raw", Chains: 1, Rules: 2}, {NFT: true, IPVersion: "both", Name: "twill", Chains: 3, Rules: 4}}, Sets: map[string]int{"4": 6}},
 		}
 	})
 	names := []string{
 		"twill_policy_packets_total", "twill_policy_bytes_total", "twill_staged_policy_packets_total",
 		"twill_flow_reports_total", "twill_flow_reports_lost_total",
+		"felix_iptables_chains", "felix_iptables_rules", "felix_nft_chains", "felix_nft_rules", "felix_ipsets_calico",
 	}
-	if n, err := testutil.GatherAndCount(reg, names...); err != nil || n != 10 || asked != 1 {
+	if n, err := testutil.GatherAndCount(reg, names...); err != nil || n != 17 || asked != 1 {
 		t.Fatalf("%d numbers, %v, asked %v times", n, err, asked)
 	}
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP felix_ipsets_calico Sets of addresses of ours in the kernel: of ipset, or sets and maps in table inet twill.
+# TYPE felix_ipsets_calico gauge
+felix_ipsets_calico{ip_version="4"} 6
+# HELP felix_iptables_chains Chains of ours in a table of iptables, where policy is in those.
+# TYPE felix_iptables_chains gauge
+felix_iptables_chains{ip_version="4",table="filter"} 5
+felix_iptables_chains{ip_version="6",table="raw"} 1
+# HELP felix_iptables_rules Rules in these, and those by which chains of the kernel call them.
+# TYPE felix_iptables_rules gauge
+felix_iptables_rules{ip_version="4",table="filter"} 9
+felix_iptables_rules{ip_version="6",table="raw"} 2
+# HELP felix_nft_chains Chains of table inet twill, where policy is in nftables; its ip_version is both.
+# TYPE felix_nft_chains gauge
+felix_nft_chains{ip_version="both",table="twill"} 3
+# HELP felix_nft_rules Rules in these.
+# TYPE felix_nft_rules gauge
+felix_nft_rules{ip_version="both",table="twill"} 4
 # HELP twill_flow_reports_lost_total Times at which the kernel threw reports away, because they came faster than they were read.
 # TYPE twill_flow_reports_lost_total counter
 twill_flow_reports_lost_total 1

@@ -22,9 +22,11 @@ const (
 	journal    = stateDir + "/installed.json"
 	bootUnit   = "twill-boot.service"
 	nodeUnit   = "twill-node.service"
-	envFile    = confDir + "/node.env"
 	configFile = confDir + "/twill.conf"
 )
+
+// EnvFile has the variables of the units: the form is that of systemd.exec(5), EnvironmentFile.
+const EnvFile = confDir + "/node.env"
 
 // Install says how to install on a host.
 type Install struct {
@@ -112,7 +114,7 @@ func (i Install) files(rec *record, exe string) error {
 // settings are the environment file of the units and the file of the agent's settings, which are the user's once they are there.
 func (i Install) settings() []file {
 	return []file{
-		{path: envFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true, lines: i.Env},
+		{path: EnvFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true, lines: i.Env},
 		{path: configFile, content: []byte(configText), mode: 0o644, keep: true},
 	}
 }

@@ -76,7 +76,7 @@ func PackageFiles() []PackageFile {
 // the daemons restart if they ran. Where systemd does not run, as when an image is made, the units are enabled for the first boot.
 func PackageScripts() (installed, remove, removed string) {
 	names := strings.NewReplacer("NODE_UNIT", nodeUnit, "BOOT_UNIT", bootUnit, "SERVICE", strings.TrimSuffix(nodeUnit, ".service"), "JOURNAL", journal, "OLD_UNITS", units, "BINARY", packageBinary,
-		"STATE", stateDir, "KEPT", strings.Join(kept, " "), "SETTINGS", envFile+" "+configFile, "CONF", confDir)
+		"STATE", stateDir, "KEPT", strings.Join(kept, " "), "SETTINGS", EnvFile+" "+configFile, "CONF", confDir)
 	return names.Replace(installedScript), names.Replace(removeScript), names.Replace(removedScript)
 }
 

@@ -37,7 +37,7 @@ func TestOverAPackageNothingIsWrittenTwice(t *testing.T) {
 		t.Errorf("systemctl was called with %q, want %q", *calls, want)
 	}
 	now := tree(t, in.Root)
-	for path, mode := range map[string]string{confDir: "d", envFile: "-rw-------", configFile: "-rw-r--r--"} {
+	for path, mode := range map[string]string{confDir: "d", EnvFile: "-rw-------", configFile: "-rw-r--r--"} {
 		if !strings.HasPrefix(now[path], mode) {
 			t.Errorf("%s is %.40q", path, now[path])
 		}
@@ -78,7 +78,7 @@ func TestSettingsOfAPackagedHostAreChangedInItsFile(t *testing.T) {
 	if err := in.Uninstall(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	if got := tree(t, in.Root)[envFile]; !strings.HasPrefix(got, "-rw------- ") || !strings.HasSuffix(got, "\nNODENAME=h1\n") {
+	if got := tree(t, in.Root)[EnvFile]; !strings.HasPrefix(got, "-rw------- ") || !strings.HasSuffix(got, "\nNODENAME=h1\n") {
 		t.Errorf("the environment file is %q", got)
 	}
 }
@@ -112,7 +112,7 @@ func TestAPackageTakesOverWhatWasInstalledWithout(t *testing.T) {
 	if err := in.Uninstall(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if got := tree(t, in.Root)[envFile]; !strings.HasSuffix(got, "\nNODENAME=h1\n") {
+	if got := tree(t, in.Root)[EnvFile]; !strings.HasSuffix(got, "\nNODENAME=h1\n") {
 		t.Errorf("settings, which are the package's by then, are %q", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
 	"github.com/twillnet/twill/internal/relay/discovery"
+	"github.com/twillnet/twill/internal/resources"
 )
 
 // Prepare makes the datastore ready for use by fill, if there is one, and keeps the node's addresses in it, until the context ends. Whatever
@@ -24,9 +25,7 @@ func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by
 	if fill != nil {
 		whole := cfg
 		parts.Go(func() {
-			untilDone(ctx, whole, keep.Log, "make the datastore ready for use", func(store datastore.Store) error {
-				return fill(ctx, store)
-			})
+			_ = untilDone(ctx, whole, keep.Log, making, func(store datastore.Store) error { return fill(ctx, store) }, nil) // it ends with the context
 		})
 	}
 	if keep.Lasting = len(cfg.Masters) > 0; keep.Lasting {
@@ -35,16 +34,24 @@ func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by
 	by.Cluster, by.Node, by.Program, by.Log = cfg, keep.Node, "node", keep.Log
 	if keep.Lasting || !keep.Idle() {
 		parts.Go(func() {
-			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error {
+			_ = untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error {
 				return keepAddresses(ctx, store, keep, by)
-			})
+			}, nil) // it ends with the context
 		})
 	}
 	parts.Wait()
 }
 
-// untilDone does something with the datastore, again until it is done or the context ends.
-func untilDone(ctx context.Context, cfg datastore.Config, log *slog.Logger, what string, do func(datastore.Store) error) {
+const making = "make the datastore ready for use"
+
+// MakeReady makes the datastore ready for use by fill, and ends: with nil once it is, or with an error that does not go away by itself, such as
+// that of an account that lacks a right. A datastore that is away is waited for.
+func MakeReady(ctx context.Context, cfg datastore.Config, log *slog.Logger, fill func(context.Context, datastore.Store) error) error {
+	return untilDone(ctx, cfg, log, making, func(store datastore.Store) error { return fill(ctx, store) }, resources.Passes)
+}
+
+// untilDone does something with the datastore, again until it is done, the context ends, or it fails with an error that does not pass; nil: any does.
+func untilDone(ctx context.Context, cfg datastore.Config, log *slog.Logger, what string, do func(datastore.Store) error, passes func(error) bool) error {
 	const pause = 2 * time.Second
 	logged := ""
 	for {
@@ -53,8 +60,11 @@ func untilDone(ctx context.Context, cfg datastore.Config, log *slog.Logger, what
 			err = do(store)
 			_ = store.Close() // it is not used any more
 		}
-		if err == nil || ctx.Err() != nil {
-			return
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil || passes != nil && !passes(err):
+			return err
 		}
 		level := slog.LevelDebug // the datastore may be one of our own children, that begins to run
 		if !errors.Is(err, datastore.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) && logged != err.Error() {
@@ -63,7 +73,7 @@ func untilDone(ctx context.Context, cfg datastore.Config, log *slog.Logger, what
 		log.Log(ctx, level, what, "err", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-time.After(pause):
 		}
 	}

@@ -20,8 +20,21 @@ import (
 // environment names. What is there stays, so that any number of nodes may do so at once.
 func Fill(log *slog.Logger) func(context.Context, datastore.Store) error {
 	return func(ctx context.Context, store datastore.Store) error {
-		return errors.Join(resources.Ensure(ctx, store), addTypes(ctx, store, clusterTypes(), log), EnsurePools(ctx, store, Pools{}))
+		left, err := resources.Ensure(ctx, store)
+		err = errors.Join(err, addTypes(ctx, store, clusterTypes(), log), EnsurePools(ctx, store, Pools{}))
+		return goOn(log, left, err)
 	}
+}
+
+// goOn says what is not made, once all else is: what fails is tried again, and the log need not have it each time.
+func goOn(log *slog.Logger, left []error, err error) error {
+	if err != nil {
+		return err
+	}
+	for _, e := range left {
+		log.Warn("a default is not made, and agents do without it", "err", e)
+	}
+	return nil
 }
 
 // addTypes says of which type the cluster is. Who may not write it leaves it to those who may: a host's own role in etcd is one (docs/etcd.md).
@@ -77,16 +90,17 @@ func (s Startup) Fill(ctx context.Context, store datastore.Store) error {
 		s.Log.Error("no pool is made", "err", err)
 		err = nil
 	}
-	err = errors.Join(resources.Ensure(ctx, store), addTypes(ctx, store, append(clusterTypes(), k.Types...), s.Log), err)
+	left, ready := resources.Ensure(ctx, store)
+	err = errors.Join(ready, addTypes(ctx, store, append(clusterTypes(), k.Types...), s.Log), err)
 	for _, ensure := range []func(context.Context, datastore.Store) error{s.settings, s.ownSettings, s.bgp, s.ipam} {
 		switch e := ensure(ctx, store); {
 		case errors.Is(e, datastore.ErrUnauthorized): // upstream's older manifests do not let a node write all of these
-			s.Log.Warn("a default is not made", "err", e)
+			left = append(left, e)
 		default:
 			err = errors.Join(err, e)
 		}
 	}
-	return err
+	return goOn(s.Log, left, err)
 }
 
 // ofNode is what upstream's node sets for all agents, where nobody has said it.

@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -197,6 +198,47 @@ func TestWhereNoRangeIsFreeNoPoolIsMade(t *testing.T) {
 			t.Errorf("with %q: pools %v, %v", has, all.Items, err)
 		}
 		clitest.Contains(t, c.Stored("clusterinformations/default"), "clusterGUID")
+	}
+}
+
+// TestAStartNeedsNoTiers: agents have them anyway, and an account or a cluster of an older version knows none. Without the cluster's information it fails.
+func TestAStartNeedsNoTiers(t *testing.T) {
+	clitest.NothingSet(t)
+	for _, tt := range []struct {
+		name, part string
+		err        error
+		ends       bool
+	}{
+		{"tiers may not be read", "tiers/", datastore.ErrUnauthorized, true},
+		{"there are no tiers", "tiers/", errors.New("the cluster has no tiers"), true},
+		{"tiers are not answered for", "tiers/", datastore.ErrUnavailable, false},
+		{"the cluster's information may not be read", "clusterinformations/", datastore.ErrUnauthorized, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			store := storetest.New(t)
+			store.Fail(func(o memstore.Op) error {
+				if strings.HasPrefix(o.Key, api.ResourcesPrefix+tt.part) {
+					return tt.err
+				}
+				return nil
+			})
+			var log bytes.Buffer
+			s := start(t)
+			s.Log = slog.New(slog.NewTextHandler(&log, nil))
+			for name, fill := range map[string]func(context.Context, datastore.Store) error{"-startup": s.Fill, "twill node": node.Fill(s.Log)} {
+				log.Reset()
+				err := fill(t.Context(), store)
+				if tt.ends && err != nil || !tt.ends && !errors.Is(err, tt.err) {
+					t.Errorf("%s: %v, want an end: %v", name, err, tt.ends)
+				}
+				if logged := strings.Count(log.String(), "Tier kube-admin: "); tt.ends && logged != 1 || !tt.ends && logged != 0 {
+					t.Errorf("%s: logged %s", name, &log)
+				}
+			}
+			if _, err := store.Get(t.Context(), api.ResourcesPrefix+"bgpconfigurations/default"); err != nil {
+				t.Errorf("what comes after it: %v", err)
+			}
+		})
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/twillnet/twill/api"
 )
 
 // Host is what is known of this host's interfaces.
@@ -14,6 +16,20 @@ type Host struct {
 	SourceTo func(dst string, four bool) (netip.Addr, error)
 	// Internal are the addresses that the Node itself has from Kubernetes: see [Internal].
 	Internal []netip.Addr
+	// Has are the addresses by which the Node is known already: see [Addrs]. Of those of an interface that fit as well, such a one stays.
+	Has []netip.Addr
+	// Given are those of the Node that it did not find itself: another program, or somebody.
+	Given []netip.Addr
+}
+
+// Know takes over what a Node, which may be nil, says of its addresses.
+func (h *Host) Know(n *api.Node) {
+	h.Internal, h.Has, h.Given = Internal(n), Addrs(n), nil
+	for _, f := range []Family{V4, V6} {
+		if now := Address(n, f); now != "" && !Detected(n, now) {
+			h.Given = append(h.Given, parse(now))
+		}
+	}
 }
 
 // Interface is one of them.
@@ -27,6 +43,20 @@ type Interface struct {
 type Addr struct {
 	Prefix     netip.Prefix
 	Unsuitable string // why it cannot stand for the node, if the kernel says so: it is tentative, temporary, …
+	Secondary  bool   // IPv4: another address of the same network was there before it
+	Lasting    bool   // no DHCP server or router gave it
+}
+
+// less says how much less than others an address is the interface's own. Virtual addresses, which move between hosts (VRRP, keepalived),
+// come second in their network, or alone without one: /32 and /128 without a lifetime. Clouds lease such addresses with DHCP.
+func (a Addr) less() int {
+	switch {
+	case a.Lasting && a.Prefix.IsSingleIP():
+		return 2
+	case a.Secondary:
+		return 1
+	}
+	return 0
 }
 
 // Choice is an address that was found.
@@ -69,7 +99,8 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// Choose finds the address, or says with a [NotFoundError] why there is none.
+// Choose finds the address, or says with a [NotFoundError] why there is none. Of several interfaces that fit, that counts whose address another program
+// gave the Node: Calico's takes the last, as other nodes know it.
 func (w Want) Choose(h Host) (Choice, error) {
 	switch {
 	case w.Order == Fixed:
@@ -80,17 +111,22 @@ func (w Want) Choose(h Host) (Choice, error) {
 		return w.internal(h)
 	}
 	e := &NotFoundError{Want: w}
+	var fit []Choice
 	for _, i := range w.inOrder(h.Interfaces) {
 		why := w.skip(i)
 		if why == "" {
 			var c Choice
-			if c, why = w.of(i); why == "" {
-				return c, nil
+			if c, why = w.of(i, h.Has, h.Given); why == "" {
+				fit = append(fit, c)
+				continue
 			}
 		}
 		e.Skipped = append(e.Skipped, Skipped{i.Name, why})
 	}
-	return Choice{}, e
+	if len(fit) == 0 {
+		return Choice{}, e
+	}
+	return fit[max(0, slices.IndexFunc(fit, func(c Choice) bool { return slices.Contains(h.Given, c.Addr.Addr()) }))], nil
 }
 
 // fixed gives an address without a length that of its interface.
@@ -182,9 +218,11 @@ func (w Want) skip(i Interface) string {
 	return ""
 }
 
-// of finds the address of an interface, or says why it has none.
-func (w Want) of(i Interface) (Choice, string) {
+// of finds the address of an interface, or says why it has none. The kernel lists the newest of IPv6 first, and those of IPv4 in an order
+// that a lease that ends and begins again changes.
+func (w Want) of(i Interface, known, given []netip.Addr) (Choice, string) {
 	var whys []string
+	var fit []Addr
 	for _, a := range i.Addrs {
 		if a.Prefix.Addr().Is4() != w.Four {
 			continue
@@ -197,8 +235,21 @@ func (w Want) of(i Interface) (Choice, string) {
 		case w.Method.kind == byPrefix && !slices.ContainsFunc(w.Method.prefixes, func(p netip.Prefix) bool { return p.Contains(a.Prefix.Addr()) }):
 			whys = append(whys, fmt.Sprintf("%s is in no wanted prefix", a.Prefix))
 		default:
-			return Choice{i.Name, a.Prefix}, ""
+			fit = append(fit, a)
 		}
+	}
+	if at := slices.IndexFunc(fit, func(a Addr) bool { return slices.Contains(given, a.Prefix.Addr()) }); at >= 0 {
+		return Choice{i.Name, fit[at].Prefix}, ""
+	}
+	if len(fit) > 0 {
+		rank := func(a Addr) int {
+			if slices.Contains(known, a.Prefix.Addr()) {
+				return 2 * a.less()
+			}
+			return 2*a.less() + 1
+		}
+		best := slices.MinFunc(fit, func(a, b Addr) int { return rank(a) - rank(b) })
+		return Choice{i.Name, best.Prefix}, ""
 	}
 	if len(whys) == 0 {
 		return Choice{}, "has no " + w.Name + " address"

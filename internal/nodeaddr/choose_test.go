@@ -118,6 +118,79 @@ func TestTheAddressThatKubernetesHasIsTaken(t *testing.T) {
 	}
 }
 
+// TestAVirtualAddressIsNotTheNodes: one that VRRP moves between hosts must not become what other nodes send to, nor may another address
+// that comes later.
+func TestAVirtualAddressIsNotTheNodes(t *testing.T) {
+	of := func(prefix string, secondary, lasting bool) Addr {
+		return Addr{Prefix: netip.MustParsePrefix(prefix), Secondary: secondary, Lasting: lasting}
+	}
+	for _, tt := range []struct {
+		name, has, method, want string
+		addrs                   []Addr
+	}{
+		{name: "a single address, listed before the interface's own", want: "192.0.2.1/24", addrs: []Addr{of("192.0.2.9/32", false, true), of("192.0.2.1/24", false, true)}},
+		{name: "the Node has it from before there was another", has: "192.0.2.9/32", want: "192.0.2.1/24", addrs: []Addr{of("192.0.2.9/32", false, true), of("192.0.2.1/24", false, false)}},
+		{name: "the only one is taken", want: "192.0.2.9/32", addrs: []Addr{of("192.0.2.9/32", false, true)}},
+		{name: "one that DHCP gave without a network, as clouds do", want: "192.0.2.1/32", addrs: []Addr{of("192.0.2.9/32", false, true), of("192.0.2.1/32", false, false)}},
+		{name: "a second one of the network, listed first", want: "192.0.2.1/24", addrs: []Addr{of("192.0.2.9/24", true, true), of("192.0.2.1/24", false, true)}},
+		{name: "a second one of the network before a single one", want: "192.0.2.8/24", method: "cidr=192.0.2.8/31", addrs: []Addr{of("192.0.2.9/32", false, true), of("192.0.2.1/24", false, true), of("192.0.2.8/24", true, true)}},
+		{name: "of two that fit as well, that of the Node", has: "192.0.2.1/24", want: "192.0.2.1/24", addrs: []Addr{of("198.51.100.1/24", false, true), of("192.0.2.1/24", false, true)}},
+		{name: "that of the Node with another length", has: "192.0.2.1/25", want: "192.0.2.1/24", addrs: []Addr{of("198.51.100.1/24", false, true), of("192.0.2.1/24", false, true)}},
+		{name: "that of the Node has become second", has: "192.0.2.1/24", want: "192.0.2.7/24", addrs: []Addr{of("192.0.2.7/24", false, true), of("192.0.2.1/24", true, true)}},
+		{name: "that of the Node does not fit the method", has: "192.0.2.1/24", method: "cidr=198.51.100.0/24", want: "198.51.100.1/24", addrs: []Addr{of("192.0.2.1/24", false, true), of("198.51.100.1/24", false, true)}},
+		{name: "the Node has none of them", has: "203.0.113.1/24", want: "198.51.100.1/24", addrs: []Addr{of("198.51.100.1/24", false, true), of("192.0.2.1/24", false, true)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := ParseWant(V4, "autodetect", tt.method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := Host{Interfaces: []Interface{{"eth0", true, tt.addrs}}, Has: Addrs(node("h1", tt.has, ""))}
+			if c, err := w.Choose(h); c.Addr.String() != tt.want || err != nil {
+				t.Errorf("got %v, %v; want %s", c, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestTheAddressThatAnotherProgramGaveStays: Calico takes the last interface that fits, and other nodes know its address.
+func TestTheAddressThatAnotherProgramGaveStays(t *testing.T) {
+	of := func(name string, up bool, prefix string) Interface {
+		return Interface{name, up, []Addr{{Prefix: netip.MustParsePrefix(prefix)}}}
+	}
+	for _, tt := range []struct{ name, has, detected, method, want string }{
+		{name: "it fits", has: "198.51.100.1/24", want: "198.51.100.1/24"},
+		{name: "in another length", has: "198.51.100.1", want: "198.51.100.1/24"},
+		{name: "the node found it itself", has: "198.51.100.1/24", detected: "198.51.100.1/24", want: "192.0.2.1/24"},
+		{name: "its interface is down", has: "203.0.113.1/24", want: "192.0.2.1/24"},
+		{name: "its interface is not to be taken", has: "198.51.100.1/24", method: "skip-interface=eth1", want: "192.0.2.1/24"},
+		{name: "its interface is of another pattern", has: "198.51.100.1/24", method: "interface=eth0,eth1", want: "198.51.100.1/24"},
+		{name: "it is a single one beside another", has: "192.0.2.9/32", want: "192.0.2.9/32"},
+		{name: "it is nowhere", has: "203.0.113.77/24", want: "192.0.2.1/24"},
+		{name: "there is none", want: "192.0.2.1/24"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := ParseWant(V4, "autodetect", tt.method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			eth0 := of("eth0", true, "192.0.2.1/24")
+			eth0.Addrs = append(eth0.Addrs, Addr{Prefix: netip.MustParsePrefix("192.0.2.9/32"), Lasting: true})
+			h := Host{Interfaces: []Interface{eth0, of("eth1", true, "198.51.100.1/24"), of("eth2", false, "203.0.113.1/24")}}
+			n := node("h1", tt.has, tt.detected)
+			for range 2 { // what is written because of the first look changes nothing for the next
+				h.Know(n)
+				c, err := w.Choose(h)
+				if c.Addr.String() != tt.want || err != nil {
+					t.Errorf("got %v, %v; want %s", c, err, tt.want)
+				}
+				found := []Found{{w, c, err}}
+				Apply(n, found, Settle(n, found))
+			}
+		})
+	}
+}
+
 func TestAnAddressThatIsNotFoundIsExplained(t *testing.T) {
 	w, err := ParseWant(V4, "", "")
 	if err != nil {

@@ -64,8 +64,9 @@ func Apply(n *api.Node, found []Found, changes []Change) {
 	}
 	marks := strings.Fields(strings.ReplaceAll(n.Metadata.Annotations[AnnotationDetected], ",", " "))
 	for _, c := range changes {
+		given := c.From != "" && !slices.Contains(marks, c.From) && parse(c.From) == c.To.Addr() // by another program, in another length: it stays that
 		marks = slices.DeleteFunc(marks, func(m string) bool { return m == c.From || m == c.To.String() })
-		if slices.ContainsFunc(found, func(f Found) bool { return f.Want.Family == c.Family && f.Want.Order != Fixed }) {
+		if !given && slices.ContainsFunc(found, func(f Found) bool { return f.Want.Family == c.Family && f.Want.Order != Fixed }) {
 			marks = append(marks, c.To.String())
 		}
 		if c.Family.Four {
@@ -95,11 +96,14 @@ func Address(n *api.Node, f Family) string {
 	return n.Spec.BGP.IPv6Address
 }
 
-// Addrs are the addresses by which a Node is known.
+// Addrs are the addresses by which other hosts reach a node, whose Node may be nil: see [api.Node.AddressOf].
 func Addrs(n *api.Node) (out []netip.Addr) {
-	for _, f := range []Family{V4, V6} {
-		if a := parse(Address(n, f)); a.IsValid() {
-			out = append(out, a)
+	if n == nil {
+		return nil
+	}
+	for _, six := range []bool{false, true} {
+		if a := n.AddressOf(six); a.IsValid() {
+			out = append(out, a.Addr())
 		}
 	}
 	return out

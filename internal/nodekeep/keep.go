@@ -45,7 +45,9 @@ type Config struct {
 	Lasting bool
 	Look    func(context.Context) (nodeaddr.Host, error)
 	Watch   func(context.Context, chan<- struct{}) error // say that links or addresses have changed, until the context ends
-	Log     *slog.Logger
+	// Failed has each error that does not go away by itself: what keeps the Node from being written. Nil: the log alone has it.
+	Failed func(error)
+	Log    *slog.Logger
 }
 
 // Idle reports whether there is nothing to keep.
@@ -124,7 +126,7 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 		return time.Time{}, err
 	}
 	n := k.registry.Node(k.cfg.Node)
-	host.Internal = nodeaddr.Internal(n)
+	host.Know(n)
 	var found []nodeaddr.Found
 	for _, w := range k.cfg.Wants {
 		if w.Order == nodeaddr.Keep {
@@ -220,7 +222,8 @@ func (k *Controller) write(ctx context.Context, host nodeaddr.Host, found []node
 	}
 	wrong := k.wrong(n)
 	if k.logOnce("wrong", slog.LevelError, wrong); wrong != "" {
-		return nil // it does not go away by itself
+		k.failed(errors.New(wrong))
+		return nil
 	}
 	if err := k.loop.Know(ctx, api.KeyPrefix(api.KindNode, "")+k.cfg.Node); err != nil {
 		return err
@@ -230,7 +233,11 @@ func (k *Controller) write(ctx context.Context, host nodeaddr.Host, found []node
 		return nil // conflict: the watch delivers the other change
 	}
 	if err != nil {
-		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
+		err = fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
+		if errors.Is(err, datastore.ErrUnauthorized) {
+			k.failed(err)
+		}
+		return err // somebody may give the right
 	}
 	if done.Now.Revision != k.own.Revision {
 		k.own, k.last = done.Now, done.Now
@@ -240,6 +247,12 @@ func (k *Controller) write(ctx context.Context, host nodeaddr.Host, found []node
 		k.cfg.Log.Info("the node's address is written", "field", c.Family.Field, "address", c.To, "was", c.From, "why", c.Why)
 	}
 	return nil
+}
+
+func (k *Controller) failed(err error) {
+	if k.cfg.Failed != nil {
+		k.cfg.Failed(err)
+	}
 }
 
 // wrong says what would be wrong with a Node that is not so already. What is stored was somebody's doing, and does not keep the

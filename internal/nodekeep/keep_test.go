@@ -280,6 +280,36 @@ func TestWhatCannotBeFoundOrWrittenIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestWhatDoesNotGoAwayIsReported to who waits for the Node; a datastore that is away is not.
+func TestWhatDoesNotGoAwayIsReported(t *testing.T) {
+	for _, tt := range []struct {
+		name, node string
+		err        error
+		want       string // empty: nothing is reported
+	}{
+		{"the store is away", "h1", datastore.ErrUnavailable, ""},
+		{"a right is missing", "h1", datastore.ErrUnauthorized, "write Node h1"},
+		{"a name that no Node can have", "web_1", nil, "Node web_1 is not written"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var failed []error
+			change := func(c *Config) { c.Node, c.Failed = tt.node, func(err error) { failed = append(failed, err) } }
+			run(t, "", change, func(b *bench) {
+				b.store.Fail(func(op memstore.Op) error {
+					if op.Verb == "update" || op.Verb == "create" {
+						return tt.err
+					}
+					return nil
+				})
+				b.has("192.0.2.3/24")
+				if got := errors.Join(failed...); tt.want == "" && got != nil || tt.want != "" && (got == nil || !strings.Contains(got.Error(), tt.want)) {
+					t.Errorf("reported %v, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
 func TestNothingIsWrittenWhileTheDatastoreIsNotReady(t *testing.T) {
 	key := api.KeyPrefix(api.KindClusterInformation, "") + "default"
 	run(t, "", nil, func(b *bench) {
@@ -352,7 +382,9 @@ func TestTheKernelsAddressesAreFollowed(t *testing.T) {
 	ns.Run("ip", "addr", "add", "192.0.2.200/25", "dev", "eth0")
 	ns.Route("192.0.2.0/25 dev eth0") // no event that is listened to: the next poll sees it
 	awaitNode(t, store, `"ipv4Address":"192.0.2.200/25","ipv6Address":"2001:db8::1/64"`)
-	ns.Run("ip", "addr", "add", "2001:db8:7::1/64", "dev", "eth0")
+	ns.Run("ip", "addr", "add", "2001:db8:7::1/64", "dev", "eth0") // the kernel lists it first
+	awaitNode(t, store, `"addresses":["192.0.2.200","2001:db8:7::1","2001:db8::1"]`)
+	awaitNode(t, store, `"ipv4Address":"192.0.2.200/25","ipv6Address":"2001:db8::1/64"`)
 	ns.Run("ip", "addr", "del", "2001:db8::1/64", "dev", "eth0")
 	awaitNode(t, store, `"ipv6Address":"2001:db8:7::1/64"`)
 	ns.Run("ip", "addr", "del", "203.0.113.1/24", "dev", "peer1")
@@ -362,6 +394,33 @@ func TestTheKernelsAddressesAreFollowed(t *testing.T) {
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run = %v", err)
+	}
+}
+
+// TestAVirtualAddressDoesNotBecomeTheNodes is on a real kernel: of IPv6 it lists the newest address first, and of IPv4 a virtual one once
+// the interface's own has gone and come back, as with a lease.
+func TestAVirtualAddressDoesNotBecomeTheNodes(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("eth0", "peer0")
+	ns.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
+	for _, a := range []string{"192.0.2.9/32", "192.0.2.8/24", "2001:db8::9/128"} {
+		ns.Run("ip", "addr", "add", a, "dev", "eth0")
+	}
+	ns.Run("ip", "addr", "del", "192.0.2.1/24", "dev", "eth0") // with its secondary
+	ns.Run("ip", "addr", "add", "192.0.2.1/24", "dev", "eth0")
+	ns.Run("ip", "addr", "add", "192.0.2.8/24", "dev", "eth0")
+	for f, want := range map[nodeaddr.Family]string{nodeaddr.V4: "192.0.2.1/24", nodeaddr.V6: "2001:db8::1/64"} {
+		w, err := nodeaddr.ParseWant(f, "autodetect", "interface=eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, err := Look(t.Context(), ns.Rtnl())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := w.Choose(host); c.Addr.String() != want || err != nil {
+			t.Errorf("%s: got %v, %v; want %s of %+v", f.Name, c, err, want, host.Interfaces)
+		}
 	}
 }
 

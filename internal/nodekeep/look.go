@@ -31,7 +31,7 @@ func Look(ctx context.Context, h *rtnl.Handle) (nodeaddr.Host, error) {
 		i := nodeaddr.Interface{Name: l.Name, Up: l.Up}
 		for _, a := range addrs {
 			if a.Link == l.Index {
-				i.Addrs = append(i.Addrs, nodeaddr.Addr{Prefix: a.Prefix, Unsuitable: unfit(a)})
+				i.Addrs = append(i.Addrs, nodeaddr.Addr{Prefix: a.Prefix, Unsuitable: unfit(a), Secondary: a.Secondary, Lasting: a.Lasting})
 			}
 		}
 		host.Interfaces = append(host.Interfaces, i)

@@ -67,8 +67,8 @@ func newWorldOn(t *testing.T, m *member.Member) *world {
 	t.Cleanup(m.Close)
 	w.proxy = must(outagetest.Listen(m.Endpoints()[0]))(t)
 	t.Cleanup(w.proxy.Close)
-	w.direct = openStore(t, datastore.Config{Endpoints: w.member.Endpoints()})
-	for i := range 20 { // these are there all the time
+	w.direct = openStore(t, datastore.Config{Endpoints: w.member.Endpoints(), RequestTimeout: 10 * time.Second}) // the reader alone is to notice soon
+	for i := range 20 {                                                                                          // these are there all the time
 		key := fmt.Sprintf("/k/stay%02d", i)
 		w.stays[key] = true
 		w.put(key, "0")
@@ -181,6 +181,7 @@ func (w *world) retried(what string, do func(context.Context) error) {
 		if !errors.Is(err, datastore.ErrUnavailable) || ctx.Err() != nil {
 			w.t.Fatalf("%s: %v", what, err)
 		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

@@ -63,8 +63,14 @@ func (p plugin) add(ns, name, labels string) pod {
 // attach has the plugin attach a pod that is in the API server.
 func (p plugin) attach(ns, name string) pod {
 	p.t.Helper()
+	return p.attachAs(ns, name, "c-"+name)
+}
+
+// attachAs is attach with a container's ID.
+func (p plugin) attachAs(ns, name, container string) pod {
+	p.t.Helper()
 	out := pod{NS: netnstest.New(p.t)}
-	text, err := p.call("ADD", ns, name, "c-"+name, out.NS)
+	text, err := p.call("ADD", ns, name, container, out.NS)
 	if err != nil {
 		p.t.Fatalf("ADD %s: %v\n%s", name, err, text)
 	}

@@ -247,8 +247,13 @@ func (c *cluster) stopMachine() {
 	c.await("the address of a virtual machine that is gone to be released", func() bool { return !slices.Contains(c.owners(), c.handleOf("vm")) })
 }
 
-// rareControllers are requests that are made only where data disagree, or many change them at once: ipam's tests have them.
-var rareControllers = []string{"create ipamhandles", "update ipamhandles", "create blockaffinities", "update blockaffinities"}
+// rareControllers are requests that are made only where data disagree, or many change them at once, which ipam's tests have; and those by which a policy
+// of an older version gets the name that users know, which policynames' tests have.
+var rareControllers = []string{
+	"create ipamhandles", "update ipamhandles", "create blockaffinities", "update blockaffinities",
+	"create networkpolicies", "delete networkpolicies", "create globalnetworkpolicies", "delete globalnetworkpolicies",
+	"create stagednetworkpolicies", "delete stagednetworkpolicies", "create stagedglobalnetworkpolicies", "delete stagedglobalnetworkpolicies",
+}
 
 // TestControllersActOneAtATimeWithTheirRoleAlone: with nodes and pods what hung on them goes, and nothing else; a second process takes over
 // from one that is killed; settings change live; and what the role allows is what is asked for.

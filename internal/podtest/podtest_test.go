@@ -233,6 +233,7 @@ func (n *node) ready() {
 		if ctx.Err() != nil {
 			n.t.Fatalf("the agent is not ready: %v\n%s", err, out)
 		}
+		<-time.After(100 * time.Millisecond)
 	}
 }
 
@@ -270,6 +271,7 @@ func (p pod) await(t testing.TB, to pod, open bool) {
 		if ctx.Err() != nil {
 			t.Fatalf("%s: open should be %v: %v", probe, open, errors.Join(err, ctx.Err()))
 		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

@@ -101,6 +101,7 @@ var rare = map[string]string{
 	"delete blockaffinities.GROUP": "a claim to a block that another node was first to take is taken back",
 	"update ipamhandles.GROUP":     "a handle of several addresses gets one more, or gives one back",
 	"delete records.twill.net":     "the settings end what is reported",
+	"list records.twill.net":       "an address is a host's that has no Node",
 }
 
 // TestTheAgentsRoleIsWhatTheyAskForAndNothingMore has an agent with the rights of its role alone do what agents do.
@@ -164,6 +165,11 @@ spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
 	p.attach(ns, "virt-launcher-vm")
 	web := p.add(ns, "web", "app: web")
 	p.add(ns, "more", "app: web")
+	gc := p
+	gc.conf += `,"cniVersion":"1.1.0","cni.dev/valid-attachments":[{"containerID":"c-web","ifname":"eth0"},{"containerID":"c-more","ifname":"eth0"}]`
+	if text, err := gc.call("GC", ns, "", "", web.NS); err != nil {
+		t.Errorf("GC: %v\n%s", err, text)
+	}
 	if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {
 		t.Errorf("DEL: %v\n%s", err, text)
 	}

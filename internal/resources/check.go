@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/twillnet/twill/api"
@@ -54,7 +55,7 @@ func TierName(r api.Resource) string {
 	return ""
 }
 
-// CheckPools refuses what a pool cannot become, and pools that overlap, before anything is written.
+// CheckPools refuses what a pool cannot become, and new pools that overlap others, before anything is written.
 func CheckPools(ctx context.Context, s datastore.Store, ms []Manifest) error {
 	pools := map[string]api.Resource{}
 	for _, m := range ms {
@@ -81,13 +82,60 @@ func CheckPools(ctx context.Context, s datastore.Store, ms []Manifest) error {
 	others := slices.Collect(maps.Values(pools))
 	var wrong []error
 	for _, m := range ms {
-		errs := api.ValidateAmong(m.Resource, others)
-		if was, ok := stored[m.Resource.Meta().Name]; ok {
+		was, ok := stored[m.Resource.Meta().Name]
+		errs := api.ValidateAmong(m.Resource, rivals(was, m.Resource, others))
+		if ok {
 			errs = append(errs, api.ValidateUpdate(was, m.Resource)...)
+		} else if p, ok := m.Resource.(*api.IPPool); ok {
+			odd, err := formerBlocks(ctx, s, p)
+			if err != nil {
+				return err
+			}
+			errs = append(errs, odd...)
 		}
 		wrong = append(wrong, InFile(m.File, errs.Err())...)
 	}
 	return errors.Join(wrong...)
+}
+
+// rivals are those of other pools that one must not overlap: all, if it is new or has another range; those that are not disabled, if it no longer is; and
+// none else, or a pool that overlaps another could not even be disabled.
+func rivals(was, is api.Resource, others []api.Resource) []api.Resource {
+	p, ok := was.(*api.IPPool)
+	q, ok1 := is.(*api.IPPool)
+	switch {
+	case !ok || !ok1 || !api.SameRange(p.Spec.CIDR, q.Spec.CIDR):
+		return others
+	case !p.Spec.Disabled || q.Spec.Disabled:
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(others), func(r api.Resource) bool {
+		o, ok := r.(*api.IPPool)
+		return !ok || o.Spec.Disabled
+	})
+}
+
+// formerBlocks refuses a new pool in the range of which a former pool left blocks of another size: assignments go around them, so that what is free
+// in them is out of reach until the last address of each is released. Who may not read blocks is not refused.
+func formerBlocks(ctx context.Context, s datastore.Store, p *api.IPPool) (api.FieldErrors, error) {
+	cidr, err := netip.ParsePrefix(p.Spec.CIDR)
+	if err != nil || p.Spec.BlockSize == 0 {
+		return nil, nil // it is not what a user writes
+	}
+	snap, err := s.List(ctx, api.BlocksPrefix(cidr.Addr()))
+	if errors.Is(err, datastore.ErrUnauthorized) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range snap.Sorted() {
+		if b, ok := api.ParseBlockKey(u.Key); ok && b.Overlaps(cidr) && b.Bits() != p.Spec.BlockSize {
+			reason := fmt.Sprintf("is %d, and a former pool left block %s: make it %d, or release what such blocks have; `twill ipam check --fix` deletes empty ones", p.Spec.BlockSize, b, b.Bits())
+			return api.FieldErrors{{Kind: api.KindIPPool, Name: p.Metadata.Name, Path: "spec.blockSize", Reason: reason}}, nil
+		}
+	}
+	return nil, nil
 }
 
 // FindStored is a resource by the name that users know. Old versions of

@@ -33,19 +33,48 @@ func Ensured() []api.Resource {
 	return out
 }
 
-// Ensure writes what is missing. Nodes that do so at once do not disturb each other. Where nothing is, nothing is tried: etcd
-// refuses the attempt to who may not write these, though it would change nothing.
-func Ensure(ctx context.Context, store datastore.Store) error {
-	return ensure(ctx, store, Ensured())
+// Ensure writes what is missing. Nodes that do so at once do not disturb each other. Where nothing is missing, nothing is tried: etcd
+// refuses the attempt to who may not write these, though it would change nothing. What the datastore can do without comes back as
+// left, each with why it is not there: tiers, which agents have anyway, where they may not be read or written, or where a cluster of an older version has no such kind.
+func Ensure(ctx context.Context, store datastore.Store) (left []error, err error) {
+	for _, r := range Ensured() {
+		_, e := CreateMissing(ctx, store, r)
+		switch {
+		case e == nil:
+		case r.Type().Kind == api.KindTier && !Passes(e) && ctx.Err() == nil:
+			left = append(left, fmt.Errorf("Tier %s: %w", r.Meta().Name, e))
+		default:
+			return left, notReady(e)
+		}
+	}
+	return left, nil
 }
+
+// Passes reports whether an error of a store goes away by itself, so that the same is to be tried again.
+func Passes(err error) bool {
+	for _, kind := range []error{datastore.ErrExists, datastore.ErrConflict, datastore.ErrCompacted, datastore.ErrUnavailable, context.DeadlineExceeded} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func notReady(err error) error { return fmt.Errorf("make the datastore ready for use: %w", err) }
 
 func ensure(ctx context.Context, store datastore.Store, rs []api.Resource) error {
 	for _, r := range rs {
 		if _, err := CreateMissing(ctx, store, r); err != nil {
-			return fmt.Errorf("make the datastore ready for use: %w", err)
+			return notReady(err)
 		}
 	}
 	return nil
+}
+
+// EnsureReady writes a ClusterInformation that says that the datastore is ready, if there is none: who rebuilt a datastore that was lost
+// says so, since until then agents that knew one leave everything as it is.
+func EnsureReady(ctx context.Context, store datastore.Store) error {
+	return ensure(ctx, store, Ensured()[:1])
 }
 
 // NewCluster is a ClusterInformation that says nothing yet.

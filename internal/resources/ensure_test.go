@@ -16,7 +16,7 @@ func TestADatastoreIsMadeReadyAndWhatIsThereStays(t *testing.T) {
 	c := newCLI(t)
 	c.Raw("tiers/default", `{"kind":"Tier","apiVersion":"projectcalico.org/v3","metadata":{"name":"default","uid":"mine"},"spec":{"order":1000000,"defaultAction":"Deny"},"status":{}}`)
 	for range 2 {
-		if err := resources.Ensure(t.Context(), c.Store); err != nil {
+		if _, err := resources.Ensure(t.Context(), c.Store); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestADatastoreIsMadeReadyAndWhatIsThereStays(t *testing.T) {
 // TestADatastoreThatIsReadyIsOnlyRead: a host's own role may read all, and write none of these (docs/etcd.md).
 func TestADatastoreThatIsReadyIsOnlyRead(t *testing.T) {
 	store := storetest.New(t)
-	if err := resources.Ensure(t.Context(), store); err != nil {
+	if _, err := resources.Ensure(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	store.Fail(func(o memstore.Op) error {
@@ -50,7 +50,7 @@ func TestADatastoreThatIsReadyIsOnlyRead(t *testing.T) {
 		}
 		return nil
 	})
-	if err := resources.Ensure(t.Context(), store); err != nil {
+	if _, err := resources.Ensure(t.Context(), store); err != nil {
 		t.Errorf("all is there, and who may not write it got %v", err)
 	}
 }

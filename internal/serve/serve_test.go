@@ -55,6 +55,7 @@ func await(t *testing.T, c *http.Client, url string, answers bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: got error %v, want an answer: %v", url, err, answers)
 		}
+		<-time.After(5 * time.Millisecond)
 	}
 }
 

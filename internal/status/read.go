@@ -107,7 +107,7 @@ func KeysOf(ctx context.Context, store datastore.Store, node string) (keys []str
 	if err != nil {
 		return nil, false, err
 	}
-	name := url.PathEscape(node)
+	name := Part(node)
 	for _, kv := range all.Items {
 		if parts := strings.Split(strings.TrimPrefix(kv.Key, prefix), "/"); len(parts) > 3 && parts[1] == "host" && parts[2] == name {
 			keys = append(keys, kv.Key)
@@ -128,6 +128,7 @@ func KeysOf(ctx context.Context, store datastore.Store, node string) (keys []str
 func States(us []api.Update) map[string][]byte {
 	stored := map[string][]byte{}
 	put := func(key string, value []byte) {
+		key = current(key)
 		if rest, ok := strings.CutPrefix(key, api.Root+"felix/v2/"); ok {
 			_, rest, _ = strings.Cut(rest, "/")
 			key = Prefix("") + strings.TrimPrefix(rest, "host/")

@@ -380,7 +380,8 @@ func (w *writer) oldest(now time.Time) string {
 		return ""
 	}
 	return slices.MinFunc(slices.Collect(maps.Keys(w.since)), func(a, b string) int {
-		return cmp.Or(w.due(a).Compare(w.due(b)), cmp.Compare(a, b))
+		// The key of a former version goes just before its successor comes (%2F is less than %2f): meanwhile the endpoint is not reported.
+		return cmp.Or(w.due(a).Compare(w.due(b)), cmp.Compare(current(a), current(b)), cmp.Compare(a, b))
 	})
 }
 
@@ -392,6 +393,10 @@ func (w *writer) write(ctx context.Context, key string) error {
 			return err
 		}
 		delete(w.wrote, key)
+		if now := current(key); now != key { // to upstream's plugin in Neutron the last event is how the endpoint is, whichever key it is of
+			delete(w.wrote, now)
+			w.dirty[now] = true
+		}
 		return nil
 	}
 	if err := datastore.Put(ctx, w.cfg.Store, api.Update{Key: key, Value: []byte(value)}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -99,12 +100,12 @@ func TestEndpointsAreReportedAtUpstreamsKeys(t *testing.T) {
 		b.r.Complete()
 		pass(3 * time.Second)
 		b.want(workloads,
-			`k8s/prod%2Fdb-0/endpoint/eth0 {"status":"down","reason":"interface cali1 is absent"}`,
-			`k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+			`k8s/prod%2fdb-0/endpoint/eth0 {"status":"down","reason":"interface cali1 is absent"}`,
+			`k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 		b.want("v1/", `host/h1/endpoint/h1-eth0 {"status":"up"}`)
 		b.r.Remove([]intent.EndpointID{wep("db--0")})
 		pass(3 * time.Second)
-		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want(workloads, `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 	})
 }
 
@@ -148,19 +149,61 @@ func TestNodesThatBeginTogetherDoNotListTogether(t *testing.T) {
 	})
 }
 
+// TestKeysOfAFormerVersionGoBeforeTheirSuccessorsCome: they had %2F where upstream's have %2f. For upstream's plugin in Neutron the last event
+// of a port says how it is, whichever its key is.
+func TestKeysOfAFormerVersionGoBeforeTheirSuccessorsCome(t *testing.T) {
+	run(t, func(b *bench) {
+		for _, key := range []string{"k8s/prod%2Fgone", "k8s/prod%2Fweb", "k8s/prod%2Fdb", "k8s/prod%2fdb"} { // of db, as another agent has written it too
+			if _, err := b.store.Create(t.Context(), api.Update{Key: api.Root + "felix/" + workloads + key + "/endpoint/eth0", Value: []byte(`{"status":"up"}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := b.lastWrites(api.Root + "felix/" + workloads)
+		b.set(wep("web"), Endpoint{Status: Up})
+		b.set(wep("db"), Endpoint{Status: Up})
+		b.r.Complete()
+		pass(5 * time.Second)
+		b.want(workloads, `k8s/prod%2fdb/endpoint/eth0 {"status":"up"}`, `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
+		for _, name := range []string{"web", "db"} {
+			key := api.Root + "felix/" + workloads + "k8s/prod%2f" + name + "/endpoint/eth0"
+			if got := last()[key]; !strings.HasSuffix(got, " "+key) || strings.HasPrefix(got, "delete") {
+				t.Errorf("the last change of %s is %q", name, got)
+			}
+		}
+	})
+}
+
+// lastWrites are, from now on, the last change of each endpoint below a prefix, by its key in upstream's form.
+func (b *bench) lastWrites(prefix string) func() map[string]string {
+	var mu sync.Mutex
+	last := map[string]string{}
+	b.store.Fail(func(op memstore.Op) error {
+		if mu.Lock(); strings.HasPrefix(op.Key, prefix) && op.Verb != "list" && op.Verb != "watch" && op.Verb != "get" {
+			last[current(op.Key)] = op.Verb + " " + op.Key
+		}
+		mu.Unlock()
+		return nil
+	})
+	return func() map[string]string {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(last)
+	}
+}
+
 func TestWhatAnAgentBeforeLeftIsTakenOverOrRemoved(t *testing.T) {
 	run(t, func(b *bench) {
-		for _, key := range []string{"k8s/prod%2Fgone/endpoint/eth0", "k8s/prod%2Fweb/endpoint/eth0"} {
+		for _, key := range []string{"k8s/prod%2fgone/endpoint/eth0", "k8s/prod%2fweb/endpoint/eth0"} {
 			if _, err := b.store.Create(t.Context(), api.Update{Key: api.Root + "felix/" + workloads + key, Value: []byte(`{"status":"up"}`)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		b.set(wep("web"), Endpoint{Status: Up})
 		pass(time.Minute)
-		b.want(workloads, `k8s/prod%2Fgone/endpoint/eth0 {"status":"up"}`, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want(workloads, `k8s/prod%2fgone/endpoint/eth0 {"status":"up"}`, `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 		b.r.Complete()
 		pass(3 * time.Second)
-		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want(workloads, `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 	})
 }
 
@@ -168,11 +211,11 @@ func TestWhatAnAgentBeforeLeftIsTakenOverOrRemoved(t *testing.T) {
 func TestWhatSomebodyDoesToAStatusIsUndone(t *testing.T) {
 	run(t, func(b *bench) {
 		key := func(name string) string {
-			return api.Root + "felix/" + workloads + "k8s/prod%2F" + name + "/endpoint/eth0"
+			return api.Root + "felix/" + workloads + "k8s/prod%2f" + name + "/endpoint/eth0"
 		}
 		right := func() {
 			b.Helper()
-			b.want(workloads, `k8s/prod%2Fdb/endpoint/eth0 {"status":"up"}`, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+			b.want(workloads, `k8s/prod%2fdb/endpoint/eth0 {"status":"up"}`, `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 			b.want("v1/", `host/h1/endpoint/h1-eth0 {"status":"up"}`)
 		}
 		b.set(wep("web"), Endpoint{Status: Up})
@@ -252,7 +295,7 @@ func TestNoMoreThan50WritesASecondTheLongestWaitingFirst(t *testing.T) {
 			b.set(wep(fmt.Sprintf("a%03d", i)), Endpoint{Status: Up})
 		}
 		pass(1100 * time.Millisecond) // what was set is due for 600 ms and 100 ms
-		b.want(workloads+"k8s/prod%2Fzz", `/endpoint/eth0 {"status":"up"}`)
+		b.want(workloads+"k8s/prod%2fzz", `/endpoint/eth0 {"status":"up"}`)
 		pass(2 * time.Second)
 		if wrote := b.store.Revision() - before; wrote < 90 || wrote > 51+2*50 {
 			t.Errorf("%d writes in 2.1 s, want about 105", wrote)
@@ -335,11 +378,11 @@ func TestSettingsAreLive(t *testing.T) {
 		b.r.Configure(s)
 		pass(3 * time.Second)
 		b.want(workloads)
-		b.want("v2/region-north%2F1/host/h1/workload/", `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want("v2/region-north%2f1/host/h1/workload/", `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 		s.Endpoints, s.Interval = false, 0
 		b.r.Configure(s)
 		pass(3 * time.Minute)
-		b.want("v2/region-north%2F1/host/h1/workload/")
+		b.want("v2/region-north%2f1/host/h1/workload/")
 		if nodes, err := Nodes(t.Context(), b.store); err != nil || len(nodes) != 2 || nodes[0].Alive || nodes[1].Alive { // one in each region
 			t.Errorf("it reports no more, and is taken for alive: %+v, %v", nodes, err)
 		}
@@ -347,10 +390,10 @@ func TestSettingsAreLive(t *testing.T) {
 		s.Endpoints = true
 		b.r.Configure(s)
 		pass(time.Minute)
-		b.want("v2/region-north%2F1/host/h1/workload/")
+		b.want("v2/region-north%2f1/host/h1/workload/")
 		b.r.Freeze(false)
 		pass(3 * time.Second)
-		b.want("v2/region-north%2F1/host/h1/workload/", `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want("v2/region-north%2f1/host/h1/workload/", `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 	})
 }
 
@@ -366,7 +409,7 @@ func TestAStoreThatFailsIsTriedAgain(t *testing.T) {
 		}
 		b.store.Fail(nil)
 		pass(40 * time.Second)
-		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want(workloads, `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 	})
 }
 
@@ -379,7 +422,7 @@ func TestWhatCouldNotBeWrittenIsOnceTheStoreAnswers(t *testing.T) {
 		b.store.Fail(nil)
 		b.r.Answers()
 		pass(settings.Delay + time.Second)
-		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want(workloads, `k8s/prod%2fweb/endpoint/eth0 {"status":"up"}`)
 	})
 }
 

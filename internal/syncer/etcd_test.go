@@ -2,6 +2,7 @@ package syncer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,8 +76,14 @@ func (w *etcdWorld) until(what string, ok func() bool) {
 
 func (w *etcdWorld) put(key, value string) {
 	w.t.Helper()
-	if _, err := w.store.Create(w.t.Context(), api.Update{Key: key, Value: []byte(value)}); err != nil {
-		w.t.Fatal(err)
+	for tries := 0; ; tries++ { // of a write that took too long it is not known whether it was done
+		_, err := w.store.Create(w.t.Context(), api.Update{Key: key, Value: []byte(value)})
+		switch {
+		case err == nil || tries > 0 && errors.Is(err, datastore.ErrExists):
+			return
+		case tries == 20 || !errors.Is(err, datastore.ErrUnavailable):
+			w.t.Fatal(err)
+		}
 	}
 }
 

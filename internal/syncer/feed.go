@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -103,6 +105,9 @@ func (f *feed) follow(ctx context.Context) error {
 		}
 		f.failures = 0
 		if len(changes.Updates) > 0 {
+			if changes.Updates, err = f.withReadiness(ctx, changes.Updates); err != nil {
+				return err
+			}
 			if err := f.emit(ctx, event{state: InSync, updates: changes.Updates, position: changes.Position}); err != nil {
 				return err
 			}
@@ -121,6 +126,32 @@ func (f *feed) behind(p, other datastore.Position) bool {
 	return p.IsZero() && !other.IsZero() || f.dates != nil && !other.IsZero() && f.dates.Behind(p, other)
 }
 
+// withReadiness adds the deletion of ClusterInformation default to changes that leave nothing of this prefix, if it is gone, too. Who empties
+// a datastore empties all its prefixes, but the feed of another may hear of it later, and until then the reader would take what is lost for deleted.
+func (f *feed) withReadiness(ctx context.Context, changes []api.Update) ([]api.Update, error) {
+	key := api.KeyPrefix(api.KindClusterInformation, "") + "default"
+	other := func(prefix string) bool { return prefix != f.prefix && strings.HasPrefix(key, prefix) }
+	if !slices.ContainsFunc(f.s.cfg.Prefixes, other) {
+		return changes, nil
+	}
+	if changes != nil {
+		if empties, err := f.s.ask(ctx, (*merge).empties, f.prefix, changes); err != nil || !empties {
+			return changes, err
+		}
+	}
+	// It is listed, since who follows it may do that, and may have no right to get it by itself.
+	snap, err := f.s.store.List(ctx, api.KeyPrefix(api.KindClusterInformation, ""))
+	switch {
+	case errors.Is(err, datastore.ErrUnauthorized):
+		return changes, nil
+	case err != nil:
+		return nil, err
+	case slices.ContainsFunc(snap.Items, func(u api.Update) bool { return u.Key == key }):
+		return changes, nil
+	}
+	return append(slices.Clip(changes), api.Update{Key: key}), nil
+}
+
 // errStale ends an attempt; the next one lists again.
 var errStale = errors.New("list is older than what was seen")
 
@@ -137,6 +168,11 @@ func (f *feed) list(ctx context.Context) error {
 			return err
 		}
 	}
+	if f.listed && len(snap.Items) == 0 {
+		if snap.Items, err = f.withReadiness(ctx, nil); err != nil {
+			return err
+		}
+	}
 	f.stale = time.Time{}
 	f.took(snap.Position)
 	// The snapshot is complete, so the prefix is in sync although the watch,
@@ -146,7 +182,7 @@ func (f *feed) list(ctx context.Context) error {
 
 // older judges a list that is behind what was seen. One that differs in nothing is as new: no key of this prefix changed since.
 func (f *feed) older(ctx context.Context, snap datastore.Snapshot) error {
-	if differs, err := f.s.differs(ctx, f.prefix, snap.Items); err != nil || !differs {
+	if differs, err := f.s.ask(ctx, (*merge).differs, f.prefix, snap.Items); err != nil || !differs {
 		return err
 	}
 	if f.stale.IsZero() {

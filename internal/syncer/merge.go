@@ -147,6 +147,24 @@ func (m *merge) differs(prefix string, items []api.Update) bool {
 	return false
 }
 
+// empties reports whether changes leave nothing of a prefix, of which there was something.
+func (m *merge) empties(prefix string, changes []api.Update) bool {
+	gone := map[string]bool{}
+	for _, u := range changes {
+		if u.Value != nil {
+			return false
+		}
+		gone[u.Key] = true
+	}
+	for key := range m.under(prefix) {
+		i, pending := m.at[key]
+		if !gone[key] && !(pending && m.batch.Updates[i].Value == nil) {
+			return false
+		}
+	}
+	return len(gone) > 0
+}
+
 // markNow is that of a key's value once the reader has taken what is pending; unknown: it has none. Wrote: the reader wrote it itself.
 func (m *merge) markNow(key string) (is mark, wrote bool) {
 	sent, known := m.sent[key]

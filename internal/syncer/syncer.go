@@ -80,11 +80,12 @@ type Syncer struct {
 	looks chan look
 }
 
-// look asks the loop whether a list of a prefix is other than what the reader has, or will have.
+// look asks the loop something about a prefix: whether a list is other than what the reader has, or will have, or whether changes leave nothing of that.
 type look struct {
 	prefix string
 	items  []api.Update
-	differ chan bool
+	of     func(m *merge, prefix string, items []api.Update) bool
+	answer chan bool
 }
 
 // New returns a syncer, which does nothing until Run.
@@ -160,7 +161,7 @@ func (s *Syncer) loop(ctx context.Context) error {
 		case keys := <-s.known:
 			m.know(keys)
 		case l := <-s.looks:
-			l.differ <- m.differs(l.prefix, l.items)
+			l.answer <- l.of(m, l.prefix, l.items)
 		case <-s.pings:
 		case <-ctx.Done():
 			return ctx.Err()
@@ -168,12 +169,12 @@ func (s *Syncer) loop(ctx context.Context) error {
 	}
 }
 
-// differs reports whether a list of a prefix is other than what the reader has, or will have once it takes what is pending.
-func (s *Syncer) differs(ctx context.Context, prefix string, items []api.Update) (bool, error) {
-	l := look{prefix, items, make(chan bool, 1)}
+// ask asks the loop about what the reader has, or will have once it takes what is pending.
+func (s *Syncer) ask(ctx context.Context, of func(*merge, string, []api.Update) bool, prefix string, items []api.Update) (bool, error) {
+	l := look{prefix, items, of, make(chan bool, 1)}
 	select {
 	case s.looks <- l:
-		return <-l.differ, nil
+		return <-l.answer, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}

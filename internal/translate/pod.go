@@ -50,7 +50,7 @@ func NoEndpoint(p *corev1.Pod) string {
 	case p.Spec.HostNetwork:
 		return "is in its host's network: host endpoints protect that"
 	case released(p):
-		return "is being deleted, and has no address any more (annotation " + AnnotationIP + " is empty)"
+		return "has no address any more, or not yet again (annotation " + AnnotationIP + " is empty)"
 	case ended(p):
 		return "has ended"
 	case p.Spec.NodeName == "":
@@ -63,15 +63,19 @@ func NoEndpoint(p *corev1.Pod) string {
 	return ""
 }
 
-// ended: its address may already be another pod's.
+// completed is a phase that Kubernetes' pages have had, and its API has not: whoever writes it means one that has ended, as upstream takes it to.
+const completed corev1.PodPhase = "Completed"
+
+// ended: its address may already be another pod's. Of a pod in the phase Unknown only its node is known to be silent: it may run.
 func ended(p *corev1.Pod) bool {
-	return released(p) || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return p.DeletionTimestamp != nil && released(p) || slices.Contains([]corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed, completed}, p.Status.Phase)
 }
 
-// released: Calico's plugin empties the annotation when it has given the address of a pod back, before the pod is gone.
+// released: Calico's plugin empties the annotation when it has given the address of a pod back, before the pod is gone, or gets a new sandbox. The
+// kubelet reports that address until the new one runs, which may be never, and somebody else may have it.
 func released(p *corev1.Pod) bool {
 	ip, annotated := p.Annotations[AnnotationIP]
-	return p.DeletionTimestamp != nil && annotated && ip == ""
+	return annotated && ip == ""
 }
 
 // Pod translates a pod; the endpoint is nil if it has none, see [NoEndpoint].
@@ -157,18 +161,27 @@ func (o *object) networks(p *corev1.Pod) []string {
 }
 
 // podIPs are those of the status, or, before the kubelet has written any, those that Calico's plugin notes as prefixes. The target of a live
-// migration has only the latter: what the kubelet writes is another pod's until the machine runs here.
+// migration has those that both say: what the kubelet writes is another pod's until the machine runs here and that is noted, and a note by itself
+// proves nothing, since who may patch a pod may write both it and the label.
 func podIPs(p *corev1.Pod) []string {
-	var out []string
-	if p.Labels[LabelMigration] == "" {
-		out = statusIPs(p)
+	written, noted := statusIPs(p), notedIPs(p)
+	switch {
+	case p.Labels[LabelMigration] != "":
+		return slices.DeleteFunc(noted, func(ip string) bool { return !slices.Contains(written, ip) })
+	case len(written) == 0:
+		return noted
 	}
+	return written
+}
+
+func notedIPs(p *corev1.Pod) (out []string) {
 	noted := cmp.Or(p.Annotations[AnnotationIPs], p.Annotations[AnnotationIP])
-	if len(out) == 0 && noted != "" {
-		for s := range strings.SplitSeq(noted, ",") {
-			address, _, _ := strings.Cut(s, "/")
-			out = append(out, address)
-		}
+	if noted == "" {
+		return nil
+	}
+	for s := range strings.SplitSeq(noted, ",") {
+		address, _, _ := strings.Cut(s, "/")
+		out = append(out, address)
 	}
 	return out
 }

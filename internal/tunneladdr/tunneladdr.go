@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -48,12 +49,22 @@ type Controller struct {
 	pools   map[string]*api.IPPool
 	own     api.Update // the Node as it is stored
 	node    *api.Node
-	settled [len(ends)]string // what was seen to be right, by kind: see reconcile
+	settled [len(ends)]settled // by kind
 
 	mu     sync.Mutex
 	wanted *[2]bool   // WireGuard, of IPv4 and of IPv6; nil: not known yet, and nothing of it is changed
 	public [2]*string // its keys; nil: not known yet
 }
+
+// settled is what was seen to be right, and until when that is taken for granted; the zero time: for ever.
+type settled struct {
+	state string
+	until time.Time
+}
+
+// lookAgain is how often the addresses are looked up, with up to a fifth more: IPAM's blocks are not watched here, so one that somebody freed is found
+// by this alone.
+const lookAgain = 5 * time.Minute
 
 // ends are what differs between kinds of tunnels.
 var ends = [...]struct {
@@ -160,26 +171,37 @@ func (k *Controller) asks(f int, s api.IPPoolSpec) bool {
 	return mode == "Always" || mode == "CrossSubnet"
 }
 
-// wanting are the names and the CIDRs of pools that want a tunnel of a kind to this node, sorted by name.
+// wanting are the names and the CIDRs of pools that want a tunnel of a kind to this node, sorted by name. One that is being deleted counts if no
+// other wants it: its workloads are reached through the tunnel until it is gone.
 func (k *Controller) wanting(f int) (names []string, cidrs []netip.Prefix) {
-	for _, key := range slices.Sorted(maps.Keys(k.pools)) {
-		s := k.pools[key].Spec
-		p, err := netip.ParsePrefix(s.CIDR)
-		if err != nil || p.Addr().Is6() != ends[f].six || !k.asks(f, s) {
-			continue
-		}
-		if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, ipam.UseTunnel) {
-			continue
-		}
-		if s.NodeSelector != "" {
-			if sel, err := selector.Parse(s.NodeSelector); err != nil || !sel.Match(k.node.Metadata.Labels) {
-				continue
+	for _, deleted := range []bool{false, true} {
+		for _, key := range slices.Sorted(maps.Keys(k.pools)) {
+			if p := k.pools[key]; (p.Metadata.DeletionTimestamp != "") == deleted && k.wants(f, p.Spec) {
+				ref, _ := api.ParseKey(key)
+				names, cidrs = append(names, ref.Name), append(cidrs, netip.MustParsePrefix(p.Spec.CIDR).Masked())
 			}
 		}
-		ref, _ := api.ParseKey(key)
-		names, cidrs = append(names, ref.Name), append(cidrs, p.Masked())
+		if len(names) > 0 {
+			break
+		}
 	}
 	return names, cidrs
+}
+
+// wants reports whether a pool is of the family of a kind of tunnels, and wants one to this node.
+func (k *Controller) wants(f int, s api.IPPoolSpec) bool {
+	p, err := netip.ParsePrefix(s.CIDR)
+	if err != nil || p.Addr().Is6() != ends[f].six || !k.asks(f, s) {
+		return false
+	}
+	if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, ipam.UseTunnel) {
+		return false
+	}
+	if s.NodeSelector == "" {
+		return true
+	}
+	sel, err := selector.Parse(s.NodeSelector)
+	return err == nil && sel.Match(k.node.Metadata.Labels)
 }
 
 // reconcile makes the addresses of all kinds right.
@@ -197,19 +219,35 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 		}
 		names, cidrs := k.wanting(f)
 		state := fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))
-		if k.settled[f] == state {
+		if was := k.settled[f]; was.state == state && (was.until.IsZero() || time.Now().Before(was.until)) {
+			again = earlier(again, was.until)
 			continue
 		}
 		if err := k.settle(ctx, f, names, cidrs); err != nil {
 			errs = append(errs, fmt.Errorf("the %s address of the tunnel: %w", ends[f].name, err))
 			continue
 		}
-		k.settled[f] = fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))
+		k.settled[f] = settled{state: fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))}
+		if len(names) > 0 {
+			k.settled[f].until = time.Now().Add(lookAgain + rand.N(lookAgain/5)) // not all nodes at once
+		}
+		again = earlier(again, k.settled[f].until)
 	}
 	if err := k.publish(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("the public key of WireGuard: %w", err))
 	}
-	return time.Time{}, errors.Join(errs...)
+	if len(errs) > 0 {
+		return time.Time{}, errors.Join(errs...) // soon
+	}
+	return again, nil
+}
+
+// earlier is the earlier of two times; the zero time: never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // publish writes the keys of devices into the Node.
@@ -237,6 +275,11 @@ func (k *Controller) publish(ctx context.Context) error {
 // settle makes the address of one kind right.
 func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []netip.Prefix) error {
 	handle := ends[f].handle + k.cfg.Node
+	stored, _ := netip.ParseAddr(*ends[f].field(&k.node.Spec))
+	had, err := k.had(ctx, f, handle, stored)
+	if err != nil {
+		return err
+	}
 	if len(names) == 0 {
 		if err := k.write(ctx, f, ""); err != nil { // first nobody believes in it any more
 			return err
@@ -244,14 +287,9 @@ func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []
 		_, err := k.addresses.ReleaseByHandle(ctx, handle)
 		return err
 	}
-	had, err := k.addresses.Addresses(ctx, handle)
-	if err != nil {
-		return err
-	}
 	fits := func(a netip.Addr) bool {
 		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
-	stored, _ := netip.ParseAddr(*ends[f].field(&k.node.Spec))
 	keep := netip.Addr{}
 	for _, a := range had {
 		if fits(a) && (!keep.IsValid() || a == stored) {
@@ -279,9 +317,27 @@ func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []
 	return err
 }
 
+// had returns the addresses of a handle. A stored one that is not among them may be of a version of Calico without handles, and is so from now on.
+func (k *Controller) had(ctx context.Context, f int, handle string, stored netip.Addr) ([]netip.Addr, error) {
+	had, err := k.addresses.Addresses(ctx, handle)
+	if err != nil || !stored.IsValid() || slices.Contains(had, stored) {
+		return had, err
+	}
+	adopted, err := k.addresses.Adopt(ctx, ipam.IPArgs{Addr: stored, Node: k.cfg.Node, Handle: handle, Attributes: k.about(f)})
+	if adopted {
+		had = append(had, stored)
+	}
+	return had, err
+}
+
+// about are the attributes of an address of a kind.
+func (k *Controller) about(f int) map[string]string {
+	return map[string]string{api.AttributeNode: k.cfg.Node, api.AttributeType: ends[f].kind}
+}
+
 // assign returns an address that is assigned now: the stored one, if it fits and nobody has it.
 func (k *Controller) assign(ctx context.Context, f int, handle string, names []string, stored netip.Addr, fits bool) (netip.Addr, error) {
-	about := map[string]string{api.AttributeNode: k.cfg.Node, api.AttributeType: ends[f].kind}
+	about := k.about(f)
 	if fits {
 		a, err := k.addresses.AssignIP(ctx, ipam.IPArgs{Addr: stored, Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel})
 		if err == nil || !errors.Is(err, ipam.ErrAssigned) && !errors.Is(err, ipam.ErrNoPool) && !errors.Is(err, ipam.ErrAffinity) {

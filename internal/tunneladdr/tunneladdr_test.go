@@ -145,6 +145,38 @@ func TestANodeHasAnAddressWhileAPoolWantsATunnel(t *testing.T) {
 	})
 }
 
+// TestTheAddressOfAPoolThatIsBeingDeleted is kept while no other pool wants the tunnel: workloads of the pool are reached through it.
+func TestTheAddressOfAPoolThatIsBeingDeleted(t *testing.T) {
+	vxlan := `"cidr":"10.65.0.0/24","vxlanMode":"Always"`
+	deleted := strings.Replace(pool(vxlan), `"name"`, `"deletionTimestamp":"2026-01-02T03:04:05Z","name"`, 1)
+	run(t, map[string]string{"nodes/h1": node, "ippools/p": pool(vxlan)}, func(b *bench) {
+		first := ""
+		b.want("a tunnel", func(v4, _ string) bool { first = v4; return in("10.65.0.0/24")(v4) })
+		b.put("ippools/p", deleted)
+		b.want("no other pool", func(v4, _ string) bool { return v4 == first })
+		b.put("ippools/r", strings.NewReplacer(`"p"`, `"r"`, ".65.", ".66.").Replace(strings.Replace(pool(vxlan), `"cidr"`, `"disabled":true,"cidr"`, 1)))
+		b.want("another that gives none", func(v4, _ string) bool { return v4 == first })
+		b.put("ippools/r", strings.NewReplacer(`"p"`, `"r"`, ".65.", ".66.").Replace(pool(vxlan)))
+		<-time.After(time.Hour) // virtual: it is tried again
+		b.want("another", in4("10.66.0.0/24"))
+	})
+	run(t, map[string]string{"nodes/h1": node, "ippools/p": pool(vxlan)}, func(b *bench) {
+		b.want("a tunnel", in4("10.65.0.0/24"))
+		b.put("ippools/p", deleted)
+		if _, left, err := ipam.New(b.store, ipam.Config{}).RetireBlocks(b.Context(), netip.MustParsePrefix("10.65.0.0/24")); err != nil || left > 0 {
+			t.Errorf("%d blocks keep the pool, %v", left, err)
+		}
+		b.want("what the controllers do", in4("10.65.0.0/24"))
+		if err := b.store.Delete(b.Context(), api.ResourcesPrefix+"ippools/p", api.Revision{}); err != nil {
+			t.Fatal(err)
+		}
+		b.want("it is gone", none)
+		if blocks, err := b.store.List(b.Context(), api.BlockPrefix); err != nil || len(blocks.Items) > 0 {
+			t.Errorf("blocks are left: %v, %v", blocks.Items, err)
+		}
+	})
+}
+
 // TestANodeHasAnAddressWhileAPoolWantsIPIP, beside that of VXLAN, if it is a Node whose own address is not known yet, too.
 func TestANodeHasAnAddressWhileAPoolWantsIPIP(t *testing.T) {
 	for _, first := range []string{node, strings.Replace(node, `"bgp":{"ipv4Address":"192.0.2.1/24"},`, "", 1)} {
@@ -182,6 +214,73 @@ func TestWhatIsStoredIsKeptIfItFits(t *testing.T) {
 	run(t, map[string]string{"nodes/h1": stored("10.65.0.77")}, func(b *bench) { b.want("there is no pool", none) })
 }
 
+// TestAnAddressOfBeforeThereWereHandlesIsTakenOver: old versions of Calico assigned addresses to tunnels without a handle and attributes. One that
+// only its handle does not know is the same. Neither is left behind.
+func TestAnAddressOfBeforeThereWereHandlesIsTakenOver(t *testing.T) {
+	const handle = "vxlan-tunnel-addr-h1"
+	vxlan := pool(`"cidr":"10.65.0.0/24","vxlanMode":"Always"`)
+	other := strings.NewReplacer(`"p"`, `"r"`, ".65.", ".66.").Replace(vxlan)
+	for _, tt := range []struct {
+		name  string
+		attr  api.BlockAttribute
+		pools []string
+		want  func(v4, v6 string) bool
+		stays bool
+	}{
+		{"it fits", api.BlockAttribute{}, []string{vxlan}, func(v4, _ string) bool { return v4 == "10.65.0.77" }, true},
+		{"only its handle does not know it", api.BlockAttribute{Handle: ptr(handle)}, []string{vxlan}, func(v4, _ string) bool { return v4 == "10.65.0.77" }, true},
+		{"its pool is gone", api.BlockAttribute{}, []string{other}, in4("10.66.0.0/24"), false},
+		{"no pool wants a tunnel", api.BlockAttribute{}, nil, none, false},
+		{"it has a handle: it is a workload's", api.BlockAttribute{Handle: ptr("k8s-pod-network.a")}, []string{vxlan}, func(v4, _ string) bool { return in("10.65.0.0/24")(v4) && v4 != "10.65.0.77" }, true},
+		{"it has attributes: it is a workload's", api.BlockAttribute{Owner: map[string]string{api.AttributePod: "web"}}, nil, none, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			stored := map[string]string{"nodes/h1": strings.Replace(node, `"future"`, `"ipv4VXLANTunnelAddr":"10.65.0.77","future"`, 1)}
+			for i, p := range tt.pools {
+				stored["ippools/"+map[bool]string{true: "r", false: "p"}[p == other]] = tt.pools[i]
+			}
+			run(t, map[string]string{}, func(b *bench) {
+				b.oldBlock(netip.MustParseAddr("10.65.0.77"), tt.attr)
+				for key, value := range stored {
+					b.put(key, value)
+				}
+				b.want(tt.name, tt.want)
+				if l, err := ipam.New(b.store, ipam.Config{}).QueryIP(b.Context(), netip.MustParseAddr("10.65.0.77")); err != nil || l.Assigned != tt.stays {
+					t.Errorf("it is %+v, %v", l, err)
+				}
+			})
+		})
+	}
+}
+
+func ptr(s string) *string { return &s }
+
+// oldBlock stores a block of h1 in which an address is assigned, with no handle beside it.
+func (b *bench) oldBlock(a netip.Addr, attr api.BlockAttribute) {
+	b.Helper()
+	own := "host:h1"
+	block := api.Block{CIDR: netip.PrefixFrom(a, 26).Masked(), Affinity: &own, Attributes: []api.BlockAttribute{attr}}
+	block.Allocations = make([]*int, block.Size())
+	for i := range block.Allocations {
+		if block.Addr(i) == a {
+			block.Allocations[i] = new(int)
+		} else {
+			block.Unallocated = append(block.Unallocated, i)
+		}
+	}
+	value, err := json.Marshal(&block)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for key, value := range map[string]string{
+		api.BlockKey(block.CIDR): string(value), api.AffinityKey(api.Owner{Type: api.OwnerHost, Name: "h1"}, block.CIDR): `{"state":"confirmed"}`,
+	} {
+		if err := datastore.Put(b.Context(), b.store, api.Update{Key: key, Value: []byte(value)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func in4(cidr string) func(v4, v6 string) bool {
 	return func(v4, _ string) bool { return in(cidr)(v4) }
 }
@@ -211,6 +310,35 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 		<-time.After(5 * time.Minute) // virtual
 		b.store.Fail(nil)
 		b.want("the Node could not be written", in4("10.65.0.0/24"))
+	})
+}
+
+// TestAnAddressThatIsFreedIsAssignedAgain, or if somebody else has it by then, another: nothing tells the agent.
+func TestAnAddressThatIsFreedIsAssignedAgain(t *testing.T) {
+	run(t, map[string]string{"nodes/h1": node, "ippools/p": pool(`"cidr":"10.65.0.0/24","vxlanMode":"Always"`)}, func(b *bench) {
+		first := ""
+		b.want("a tunnel", func(v4, _ string) bool { first = v4; return in("10.65.0.0/24")(v4) })
+		all := ipam.New(b.store, ipam.Config{})
+		free := func() {
+			t.Helper()
+			if got, err := all.ReleaseByHandle(b.Context(), "vxlan-tunnel-addr-h1"); err != nil || len(got) != 1 {
+				t.Fatalf("released %v, %v", got, err)
+			}
+		}
+		free()
+		<-time.After(10 * time.Minute) // virtual
+		b.want("nobody has it", func(v4, _ string) bool { return v4 == first })
+		free()
+		if _, err := all.AssignIP(b.Context(), ipam.IPArgs{Addr: netip.MustParseAddr(first), Node: "h2", Handle: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Minute) // virtual
+		b.want("another has it", func(v4, _ string) bool { return in("10.65.0.0/24")(v4) && v4 != first })
+		writes := b.store.Revision()
+		<-time.After(24 * time.Hour) // virtual
+		if b.store.Revision() != writes {
+			t.Error("there are writes although nothing changes")
+		}
 	})
 }
 

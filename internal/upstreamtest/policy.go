@@ -8,7 +8,7 @@ var (
 	portless  = either(pick("UDPLite"), from(100, 255))
 	withPorts = pick("TCP", "UDP", "SCTP")
 	port      = either(from(1, 65535), pick("80", "8000:8010", "http", "my-port_1.a"))
-	namespace = either(selector, pick("global()"))
+	namespace = either(selector, pick("global()", "!all()"))
 )
 
 func icmp(a *Author) any {

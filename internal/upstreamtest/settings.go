@@ -13,7 +13,7 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 
 // felixSettings are those of which both agents do the same.
 var felixSettings = slices.Concat(
-	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay wireguardKeepAlive liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval", period),
+	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval iptablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay wireguardKeepAlive liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
 		"prometheusProcessMetricsEnabled prometheusWireGuardMetricsEnabled wireguardThreadingEnabled wireguardHostEncryptionEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled debugDisableLogDropping usageReportingEnabled routeSyncDisabled useInternalDataplaneDriver", pointer),
 	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6", from(1, 65535)), fieldsOf("wireguardInterfaceName", pick("wireguard.cali", "wg0")), fieldsOf("wireguardInterfaceNameV6", pick("wg-v6.cali", "wg1")), fieldsOf("wireguardRoutingRulePriority", from(1, 9999)), fieldsOf("wireguardMTU wireguardMTUV6 vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
@@ -42,7 +42,7 @@ var laterSettings = slices.Concat(
 	fieldsOf("bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
 		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled flowLogsCollectorDebugTrace genericXDPEnabled "+
 		"requireMTUFile sidecarAccelerationEnabled xdpEnabled", pointer),
-	fieldsOf("dataplaneWatchdogTimeout iptablesRefreshInterval iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
+	fieldsOf("dataplaneWatchdogTimeout iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
 		"bpfKubeProxyMinSyncPeriod debugSimulateCalcGraphHangAfter debugSimulateDataplaneApplyDelay debugSimulateDataplaneHangAfter flowLogsFlushInterval "+
 		"xdpRefreshInterval", period),
 	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+

@@ -54,13 +54,16 @@ func (j *judge) judge() Verdict {
 	if toWorkload && !ok {
 		return j.noEndpoint(to)
 	}
-	if p.InLink != "" && !fromWorkload {
-		if v, done := j.hostEarly(); done {
+	if p.InLink != "" {
+		if v, done := j.hostEarly(fromWorkload); done {
 			return v
 		}
 	}
 	if p.InLink == "" && p.OutLink != "" {
 		return j.hostOut()
+	}
+	if p.InLink != "" && p.OutLink != "" && j.p.State != Established && !j.skipsIn && !j.through(p.InLink, fromWorkload, intent.Ingress) {
+		return j.last
 	}
 	switch {
 	case fromWorkload && j.tunnel():
@@ -90,11 +93,19 @@ type judge struct {
 	skipsIn bool    // an early stage allowed: inbound host-normal and host-forward are skipped
 }
 
+// hostAt is the host endpoint of an interface. A workload's interface has that for all interfaces, and no other.
+func (j *judge) hostAt(link string, ofWorkload bool) (intent.Endpoint, bool) {
+	if ofWorkload {
+		link = "*"
+	}
+	return j.s.hostEndpoint(link)
+}
+
 // hostEarly evaluates raw and pre-DNAT of an inbound packet; done if it is dropped, or
 // has no further stage.
-func (j *judge) hostEarly() (Verdict, bool) {
-	e, ok := j.s.hostEndpoint(j.p.InLink)
-	if !ok {
+func (j *judge) hostEarly(fromWorkload bool) (Verdict, bool) {
+	e, ok := j.hostAt(j.p.InLink, fromWorkload)
+	if !ok || fromWorkload && j.forMetadata() {
 		return Verdict{}, false
 	}
 	// "`*` host endpoints ignore doNotTrack"
@@ -174,22 +185,25 @@ func failsafe(list []intent.Failsafe, proto uint8, other netip.Addr, port uint16
 	return false
 }
 
-// toHost evaluates a packet to a local process.
+// forMetadata reports whether a packet goes to the server of metadata, after translation.
+func (j *judge) forMetadata() bool {
+	m := j.s.host.Metadata
+	return m.IsValid() && j.p.Proto == 6 && m == netip.AddrPortFrom(j.p.Dst, j.p.DstPort)
+}
+
+// toHost evaluates a packet to a local process. Of a workload's, the setting decides, and no host endpoint after it.
 func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 	if fromWorkload {
-		if m := j.s.host.Metadata; m.IsValid() && j.p.Proto == 6 && m == netip.AddrPortFrom(j.p.Dst, j.p.DstPort) {
+		if j.forMetadata() {
 			return j.without(true, intent.ReasonMetadata)
 		}
 		if !j.all(stageWorkload, from, from.Policies().Normal, intent.Egress) {
 			return j.last
 		}
-		switch j.s.host.EndpointToHost {
-		case intent.ToHostAccept:
-			return j.without(true, intent.ReasonToHost)
-		case intent.ToHostReturn:
-		default:
-			return j.without(false, intent.ReasonToHost)
+		if j.s.host.EndpointToHost == intent.ToHostReturn {
+			return j.passed()
 		}
+		return j.without(j.s.host.EndpointToHost == intent.ToHostAccept, intent.ReasonToHost)
 	}
 	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && j.p.InLink != "" && !j.skipsIn {
 		if j.failsafe(intent.Ingress, false) {
@@ -201,26 +215,27 @@ func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 	return j.passed()
 }
 
-// forwarded evaluates a packet that is forwarded: host in, from the
+// forwarded evaluates a packet that is forwarded, after host in: from the
 // workload, to the workload, host out.
 func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload bool) Verdict {
-	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && !fromWorkload && !j.skipsIn && !j.through(e, intent.Ingress) {
-		return j.last
-	}
 	if fromWorkload && !j.all(stageWorkload, from, from.Policies().Normal, intent.Egress) {
 		return j.last
 	}
 	if toWorkload && !j.all(stageWorkload, to, to.Policies().Normal, intent.Ingress) {
 		return j.last
 	}
-	if e, ok := j.s.hostEndpoint(j.p.OutLink); ok && !toWorkload && !j.through(e, intent.Egress) {
+	if !j.through(j.p.OutLink, toWorkload, intent.Egress) {
 		return j.last
 	}
 	return j.passed()
 }
 
-// through evaluates a host endpoint's policy for forwarded packets.
-func (j *judge) through(e intent.Endpoint, dir intent.Direction) bool {
+// through evaluates the policy for forwarded packets of an interface's host endpoint, if it has one.
+func (j *judge) through(link string, ofWorkload bool, dir intent.Direction) bool {
+	e, ok := j.hostAt(link, ofWorkload)
+	if !ok {
+		return true
+	}
 	if e.Closed != "" {
 		j.decide(false, Step{Stage: stageForward, Endpoint: e.ID, Outcome: intent.ReasonClosed, By: intent.RuleID{Direction: dir, Index: intent.NoRule}})
 		return false

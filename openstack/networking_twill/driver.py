@@ -1,6 +1,7 @@
 """The mechanism driver. It reads each object that has changed from Neutron's database, and hands it over."""
 
 import queue
+import re
 import threading
 import time
 
@@ -38,6 +39,17 @@ cfg.CONF.register_opts([
 ], "twill")
 
 
+def tap_mac(port):
+    """The MAC address of the tap of a port with this one, which Nova hands on to libvirt.
+
+    Libvirt before 9.5 made it of the port's by fe in its beginning; later ones take any. If it is another on each host, what a machine has
+    of its gateway in its ARP table is wrong once it has migrated. It must not be the port's own.
+    """
+    if port and re.fullmatch("[0-9a-f]{2}(:[0-9a-f]{2}){5}", port.lower()) and not port.lower().startswith("fe:"):
+        return "fe:" + port.lower()[3:]
+    return "00:61:fe:ed:ca:fe"
+
+
 class TwillMechanismDriver(api.MechanismDriver):
     """Binds ports to taps on hosts whose agent lives, and hands over what changes.
 
@@ -70,7 +82,8 @@ class TwillMechanismDriver(api.MechanismDriver):
             return
         for segment in context.segments_to_bind:
             if segment[api.NETWORK_TYPE] in ("local", "flat"):
-                context.set_binding(segment[api.ID], portbindings.VIF_TYPE_TAP, {portbindings.CAP_PORT_FILTER: True})
+                details = {portbindings.CAP_PORT_FILTER: True, "mac_address": tap_mac(context.current.get("mac_address"))}
+                context.set_binding(segment[api.ID], portbindings.VIF_TYPE_TAP, details)
                 return
 
     def create_port_postcommit(self, context):

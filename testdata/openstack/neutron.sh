@@ -148,7 +148,13 @@ port) # HOST ADDRESS MAC
 	api POST ports '{"port": {"network_id": "'"$(cat net)"'", "tenant_id": "p1", "device_id": "0a1b2c3d-0000-4000-8000-00000000000'"${2#h}"'", "device_owner": "compute:nova", "binding:host_id": "'"$2"'", "mac_address": "'"$4"'", "fixed_ips": [{"ip_address": "'"$3"'"}]}}' >"port.$2"
 	field port.id <"port.$2" >"$2.id"
 	test "$(field port.binding:vif_type <"port.$2")" = tap
+	test "$(field port.binding:vif_details.mac_address <"port.$2")" = "fe:${4#*:}" # of the tap: the same wherever the machine goes
 	field port.security_groups.0 <"port.$2" >group
+	;;
+fe) # a port of h1 whose own MAC address begins with fe, so that its tap's cannot be made of it
+	api POST ports '{"port": {"network_id": "'"$(cat net)"'", "tenant_id": "p1", "device_id": "fe", "device_owner": "compute:nova", "binding:host_id": "h1", "mac_address": "fe:16:3e:00:00:05"}}' >port.fe
+	test "$(field port.binding:vif_details.mac_address <port.fe)" = 00:61:fe:ed:ca:fe
+	api DELETE "ports/$(field port.id <port.fe)"
 	;;
 status) # HOST STATUS
 	test "$(api GET "ports/$(cat "$2.id")" | field port.status)" = "$3"
@@ -194,6 +200,7 @@ delete) api DELETE "ports/$(cat "$2.id")" ;;
 bind) # HOST: what Nova does before it migrates the machine there
 	api POST "ports/$(cat h1.id)/bindings" '{"binding": {"host": "'"$2"'", "vnic_type": "normal"}}' >binding
 	test "$(field binding.vif_type <binding) $(field binding.status <binding)" = "tap INACTIVE"
+	test "$(field binding.vif_details.mac_address <binding)" = "$(api GET "ports/$(cat h1.id)" | field port.binding:vif_details.mac_address)"
 	;;
 notice) api PUT "ports/$(cat h1.id)" '{"port": {"binding:profile": {"migrating_to": "'"$2"'"}}}' >/dev/null ;; # HOST: it begins
 activate) api PUT "ports/$(cat h1.id)/bindings/$2/activate" >/dev/null ;; # HOST: the machine is there

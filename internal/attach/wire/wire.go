@@ -54,12 +54,14 @@ func NotesOf(socket string) string {
 }
 
 // LeaveNote leaves a detachment for the agent of a socket, which does not run.
-func LeaveNote(socket string, r Ref) error {
+func LeaveNote(socket string, r Ref) error { return LeaveNoteIn(NotesOf(socket), r) }
+
+// LeaveNoteIn leaves a detachment in a directory of notes.
+func LeaveNoteIn(dir string, r Ref) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	dir := NotesOf(socket)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -310,6 +310,9 @@ func (w *writer) channel(s plan.Session) {
 	}
 	w.line("      reject;")
 	w.line("    };")
+	if s.Internal() || s.NextHop == plan.NextHopKeep {
+		w.line("    add paths on;") // elsewhere all have the same next hop, this node
+	}
 	switch {
 	case s.NextHop == plan.NextHopKeep:
 		w.line("    next hop keep;")
@@ -376,6 +379,19 @@ func (w *writer) elevated(four bool) string {
 	return fmt.Sprintf("%s && krt_metric < %d", hasMetric(four), w.Plan.NormalPriority(four))
 }
 
+// ofPrefix is a rule's condition of prefix and length. BIRD takes no configuration with lengths that exclude each other, as a filter may have
+// them: cidr 10.0.0.0/16 with a maximum of 12.
+func ofPrefix(r plan.Rule) string {
+	c := fmt.Sprintf("net ~ [ %s{%d,%d} ]", r.Prefix, r.Min, r.Max)
+	switch {
+	case r.Min > r.Max:
+		return fmt.Sprint(r.Not)
+	case r.Not:
+		return "!(" + c + ")"
+	}
+	return c
+}
+
 // rule writes one rule of a filter, for routes of one family.
 func (w *writer) rule(r plan.Rule, four bool) {
 	var conditions []string
@@ -387,11 +403,7 @@ func (w *writer) rule(r plan.Rule, four bool) {
 		conditions = append(conditions, "source != RTS_BGP && net ~ "+within+" && !("+w.elevated(four)+")")
 	}
 	if r.Prefix.IsValid() {
-		c := fmt.Sprintf("net ~ [ %s{%d,%d} ]", r.Prefix, r.Min, r.Max)
-		if r.Not {
-			c = "!(" + c + ")"
-		}
-		conditions = append(conditions, c)
+		conditions = append(conditions, ofPrefix(r))
 	}
 	if r.Learned {
 		conditions = append(conditions, "source = RTS_BGP")

@@ -41,6 +41,8 @@ func everything() birdconf.Config {
 		Export: []plan.Rule{
 			{Name: "in", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 26, Accept: true, Add: []string{"1:2", "1:2:3"}, Prepend: []uint32{5, 6}},
 			{Name: "not", Prefix: prefix("10.66.0.0/16"), Not: true, Min: 16, Max: 32, Learned: true, Community: "7:8", ASPath: []uint32{9, 10}},
+			{Name: "never", Prefix: prefix("10.66.0.0/16"), Min: 16, Max: 12, Accept: true},
+			{Name: "always", Prefix: prefix("10.66.0.0/16"), Not: true, Min: 24, Max: 16, Learned: true, Accept: true},
 			{Name: "large", Community: "7:8:9", Accept: true},
 			{Name: "link", Interface: "cali*", Accept: true},
 			{Name: "priority", Priority: 512, Accept: true, SetPriority: 700},
@@ -107,6 +109,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		"      reject; # none",
 		"if net ~ [ 10.65.0.0/16{16,26} ] then { bgp_community.add((1, 2)); bgp_large_community.add((1, 2, 3)); bgp_path.prepend(6); bgp_path.prepend(5); accept; } # in",
 		"if !(net ~ [ 10.66.0.0/16{16,32} ]) && source = RTS_BGP && (7, 8) ~ bgp_community && bgp_path ~ [= 9 10 * =] then { reject; } # not",
+		"if false then { accept; } # never", "if true && source = RTS_BGP then { accept; } # always",
 		`if source != RTS_BGP && defined(ifname) && ifname ~ "cali*" then { accept; } # link`,
 		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large", "if bgp_local_pref = 2147483135 then { bgp_local_pref = 2147482947; accept; } # priority",
 		"if source != RTS_BGP then bgp_local_pref = 2147482147;", "if source != RTS_BGP && defined(krt_metric) && krt_metric > 0 then bgp_local_pref = 2147483647 - krt_metric;",
@@ -116,6 +119,9 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
+	}
+	if n := strings.Count(text, "    add paths on;\n"); n != 3 {
+		t.Errorf("add paths %d times, want it for the session with next hop keep and for the two internal ones:\n%s", n, text)
 	}
 	if n := strings.Count(text, "bfd { interval"); n != 1 {
 		t.Errorf("%d sessions are direct and have BFD, want that which has no gateway:\n%s", n, text)

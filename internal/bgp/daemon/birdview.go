@@ -234,10 +234,23 @@ func (w *confWriter) explain(asked netip.Prefix) (speaker.Explanation, error) {
 			continue
 		}
 		is, _ := protocolOf(s, protocols)
-		e.Peers = append(e.Peers, speaker.PeerVerdict{
-			Peer: s.Peer, PeerNode: s.PeerNode, Advertised: birdctl.IsAdvertised(w.cfg.Bird, is.Name, e.Dst),
-			Why: speaker.ExplainPeer(w.plan, s, is.State == speaker.Established, e),
-		})
+		v := speaker.PeerVerdict{Peer: s.Peer, PeerNode: s.PeerNode, Advertised: birdctl.IsAdvertised(w.cfg.Bird, is.Name, e.Dst)}
+		to := e
+		if v.Advertised {
+			to.Paths = notFrom(s.Peer, e.Paths)
+		}
+		v.Why = speaker.ExplainPeer(w.plan, s, is.State == speaker.Established, to)
+		e.Peers = append(e.Peers, v)
 	}
 	return e, err
+}
+
+// notFrom are the paths that may be advertised to a peer: those that it has not sent, of which the first counts as the best if the best was its
+// own. BIRD advertises more than the best (RFC 7911).
+func notFrom(peer netip.Addr, paths []speaker.Route) []speaker.Route {
+	out := slices.DeleteFunc(slices.Clone(paths), func(r speaker.Route) bool { return r.From == peer })
+	if len(out) > 0 && !slices.ContainsFunc(out, func(r speaker.Route) bool { return r.Best }) {
+		out[0].Best = true
+	}
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,20 @@ func TestSessionsOfTemplatesAreFoundByTheirPeers(t *testing.T) {
 		if is, there := protocolOf(plan.Session{Peer: peer}, protocols); is.Name != want || there != (want != "") {
 			t.Errorf("%s: %q, %t, want %q", peer, is.Name, there, want)
 		}
+	}
+}
+
+// TestAPathOfSeveralIsExplained: what is advertised to the peer that the best path is from is another path.
+func TestAPathOfSeveralIsExplained(t *testing.T) {
+	one, two := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
+	paths := []speaker.Route{{From: one, Best: true}, {From: two}}
+	for peer, want := range map[netip.Addr][]speaker.Route{one: {{From: two, Best: true}}, two: {{From: one, Best: true}}} {
+		if got := notFrom(peer, paths); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", peer, got, want)
+		}
+	}
+	if got := notFrom(one, paths[:1]); len(got) > 0 || paths[1].Best {
+		t.Errorf("%+v, %+v", got, paths)
 	}
 }
 

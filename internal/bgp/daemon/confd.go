@@ -109,7 +109,7 @@ func (w *confWriter) once(ctx context.Context, k *planSource) error {
 }
 
 // errNotReady: what the datastore has now may be a part of it.
-var errNotReady = errors.New("the datastore says that it is not ready (datastoreReady of ClusterInformation default is false); the configuration stays as it is")
+var errNotReady = errors.New("the configuration stays as it is")
 
 // now makes a plan of what the datastore has now.
 func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
@@ -132,8 +132,8 @@ func (k *planSource) read(ctx context.Context, store datastore.Store) (plan.Plan
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	if resources.Frozen() {
-		return plan.Plan{}, errNotReady
+	if ready := resources.Readiness(); ready.Frozen() {
+		return plan.Plan{}, fmt.Errorf("%s; %w", ready.Why(), errNotReady)
 	}
 	return k.plan(resources), nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
@@ -134,6 +135,7 @@ type planSource struct {
 	last     plan.Plan
 	unsaved  bool       // last is not on disk yet
 	frozen   bool       // the datastore is not ready
+	began    bool       // this process has made a plan of what the datastore holds
 	needs    needs      // what this plan depends on, in addition to what every plan does
 	bird     bool       // plans are for BIRD
 	keys     bool       // plans have keys for templates
@@ -151,6 +153,12 @@ func newPlanSource(cfg Config, out chan<- plan.Plan, secrets passwords) *planSou
 		k.previous = p
 	}
 	return k
+}
+
+// Remains reports whether a speaker that ran before on this host left a plan with sessions in a directory.
+func Remains(dir, node string) bool {
+	p, err := load(filepath.Join(dir, planFile))
+	return err == nil && p.Node == node && len(p.Sessions) > 0
 }
 
 func (k *planSource) run(ctx context.Context) error {
@@ -238,9 +246,13 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 			for _, u := range b.Updates {
 				resources.Update(u)
 			}
+			if b.InSync && !complete && !k.began && len(k.last.Sessions) > 0 && resources.Readiness() == api.Blank {
+				resources.Lost() // these sessions, of before this process, were made of something
+			}
 			if complete = complete || b.InSync; !complete || k.freeze(resources) {
 				continue
 			}
+			k.began = true
 			if needs := k.needsOf(resources); needs != k.needs {
 				k.needs = needs
 				return errOtherNeeds
@@ -269,10 +281,10 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 
 // freeze reports whether the datastore says that nothing it holds may be acted upon.
 func (k *planSource) freeze(r *plan.Resources) bool {
-	if now := r.Frozen(); now != k.frozen {
-		k.frozen = now
-		if now {
-			k.cfg.Log.Warn("the datastore says that it is not ready; sessions and routes stay as they are")
+	if now := r.Readiness(); now.Frozen() != k.frozen {
+		k.frozen = now.Frozen()
+		if k.frozen {
+			k.cfg.Log.Warn("the datastore is not ready; sessions and routes stay as they are", "reason", now.Why())
 		} else {
 			k.cfg.Log.Info("the datastore is ready again")
 		}

@@ -259,7 +259,8 @@ func TestWhileTheDatastoreIsNotReadySessionsStayAsTheyAre(t *testing.T) {
 			p.Error("the datastore is ready, and there is no plan")
 		}
 	}
-	for _, end := range []api.Update{ready, {Key: info}} {
+	absent := api.Update{Key: info}
+	for _, end := range [][]api.Update{{ready}, {absent, ready}} {
 		plans(t, plan.Plan{}, func(p *planning) {
 			first := p.receive()
 			say(p, notReady, gone) // in one batch
@@ -268,10 +269,29 @@ func TestWhileTheDatastoreIsNotReadySessionsStayAsTheyAre(t *testing.T) {
 			p.again(first)
 			say(p, self, gone)
 			p.quiet()
-			say(p, end)
+			for _, u := range end {
+				say(p, u)
+				if u.Value == nil {
+					p.quiet()
+				}
+			}
 			sessions(p, 0)
 		})
 	}
+	plans(t, plan.Plan{}, func(p *planning) { // it was ready, and all is lost
+		p.receive()
+		say(p, ready)
+		say(p, absent, gone)
+		p.quiet()
+		say(p, ready)
+		sessions(p, 0)
+	})
+	plans(t, plan.Plan{Sessions: []plan.Session{{}}}, func(p *planning) { // all was lost before this process began
+		say(p, self, gone)
+		p.quiet()
+		say(p, ready)
+		sessions(p, 0)
+	})
 	plans(t, plan.Plan{}, func(p *planning) { // not ready from the beginning
 		say(p, notReady, self)
 		p.quiet()

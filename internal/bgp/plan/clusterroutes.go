@@ -71,7 +71,7 @@ func (d *planner) clusterRoutes() {
 
 // byWay are the pools without encapsulation, and those with IPIP.
 func (d *planner) byWay() (plain, ipip []string) {
-	for name, p := range d.Resources.pools {
+	for name, p := range d.counting {
 		switch s := p.Spec; {
 		case encapsulated(s.VXLANMode):
 		case encapsulated(s.IPIPMode):

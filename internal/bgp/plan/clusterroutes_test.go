@@ -76,6 +76,35 @@ func TestWhoMakesTheRoutesOfPools(t *testing.T) {
 	}
 }
 
+// TestOfPoolsWithOneCIDRTheFirstByNameCounts, as upstream's agents have it: what another one says keeps no route from BGP, and hides none.
+func TestOfPoolsWithOneCIDRTheFirstByNameCounts(t *testing.T) {
+	block := plan.Route{Dst: prefix("10.65.1.0/26")}
+	for _, tt := range []struct {
+		name, pools string
+		foreign     bool
+		accept      bool
+		by          string
+	}{
+		{"the one without a tunnel is the first", "IPPool a {cidr: 10.65.0.0/16}\nIPPool b {cidr: 10.65.0.0/16, vxlanMode: Always, disableBGPExport: true}\n", false, true, "IPPool a"},
+		{"it is the second", "IPPool a {cidr: 10.65.0.0/16, vxlanMode: Always, disableBGPExport: true}\nIPPool b {cidr: 10.65.0.0/16}\n", true, false, "IPPool a (disableBGPExport)"},
+		{"one within another counts", "IPPool a {cidr: 10.65.0.0/16}\nIPPool b {cidr: 10.65.1.0/24, ipipMode: Always}\n", true, true, "IPPool a"},
+	} {
+		w := world(t, alone+tt.pools+"BGPPeer p {peerIP: 192.0.2.9, asNumber: 64512}\n")
+		p := w.Plan("h1")
+		by, _ := plan.Decide(p.Sessions[0].Export, block)
+		if p.IsForeign(block.Dst) != tt.foreign || by.Accept != tt.accept || by.Name != tt.by {
+			t.Errorf("%s: others install its routes: %v, advertised: %v by %s", tt.name, p.IsForeign(block.Dst), by.Accept, by.Name)
+		}
+		if pool := w.Keys(p)["/calico/v1/ipam/v4/pool/10.65.0.0-16"].Value; strings.Contains(pool, `"vxlan_mode":"always"`) != (tt.foreign && !tt.accept) {
+			t.Errorf("%s: templates see %s", tt.name, pool)
+		}
+	}
+	both := world(t, alone+"IPPool a {cidr: 10.65.0.0/16, vxlanMode: Always}\nIPPool b {cidr: 10.65.0.0/16, ipipMode: Always}\nBGPConfiguration default {programClusterRoutes: Enabled}\n").Plan("h1")
+	if len(both.Problems) > 0 {
+		t.Errorf("a pool that does not count: %q", both.Problems)
+	}
+}
+
 // TestTheProtocolOfTheAgentsRoutes: as the agent works it out, of every FelixConfiguration that is this node's, and of its environment.
 func TestTheProtocolOfTheAgentsRoutes(t *testing.T) {
 	for _, tt := range []struct {

@@ -37,7 +37,7 @@ func (w *Resources) Keys(p Plan) map[string]Key {
 	for name, n := range w.nodes {
 		k.node(name, n)
 	}
-	for _, pool := range w.pools {
+	for _, pool := range api.FirstOfEachCIDR(w.pools) {
 		k.pool(pool.Spec)
 	}
 	for name, f := range w.filters {
@@ -114,7 +114,7 @@ func (k keys) configurations(w *Resources, p Plan) {
 	k.setIf(global+"svc_loadbalancer_ips", list(all.ServiceLoadBalancerIPs))
 	k.setIf(global+"ignored_interfaces", strings.Join(all.IgnoredInterfaces, ","))
 	if all.NodeMeshMaxRestartTime != "" {
-		k.set(global+"node_mesh_restart_time", inSeconds(seconds(all.NodeMeshMaxRestartTime, DefaultRestart)))
+		k.set(global+"node_mesh_restart_time", inSeconds(seconds(all.NodeMeshMaxRestartTime, DefaultRestart, api.MaxBGPRestart)))
 	}
 	if i := slices.IndexFunc(p.Sessions, func(s Session) bool { return s.Why == FromMesh && s.Password != nil }); i >= 0 {
 		k[keysBegin+global+"node_mesh_password"] = Key{Secret: p.Sessions[i].Password}
@@ -194,8 +194,7 @@ func (k keys) node(name string, n *api.Node) {
 	if n.Spec.BGP != nil {
 		b = *n.Spec.BGP
 	}
-	for v, text := range map[string]string{"v4": b.IPv4Address, "v6": b.IPv6Address} {
-		p := address(text)
+	for v, p := range map[string]netip.Prefix{"v4": n.BGPAddress(false), "v6": n.BGPAddress(true)} {
 		k.set(at+"ip_addr_"+v, "")
 		if p.IsValid() {
 			k.set(at+"ip_addr_"+v, p.Addr().String())

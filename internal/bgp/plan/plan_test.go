@@ -320,8 +320,8 @@ func TestAHashedRouterIDIsCalicos(t *testing.T) {
 }
 
 func TestANodeThatDoesNotSpeakSaysWhy(t *testing.T) {
-	for node, want := range map[string]string{"h9": "there is no Node h9", "bare": "Node bare has no address"} {
-		if p := world(t, three+"Node bare {addresses: []}").Plan(node); !strings.HasPrefix(p.Off, want) || len(p.Sessions) > 0 {
+	for node, want := range map[string]string{"h9": "there is no Node h9", "bare": "Node bare has no address", "kubes": "Node kubes has no address"} {
+		if p := world(t, three+"Node bare {addresses: []}\nNode kubes {addresses: [{address: 192.0.2.9, type: InternalIP}]}").Plan(node); !strings.HasPrefix(p.Off, want) || len(p.Sessions) > 0 {
 			t.Errorf("%s: %+v", node, p)
 		}
 	}

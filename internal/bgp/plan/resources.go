@@ -47,7 +47,7 @@ type Resources struct {
 	problems  map[string][]string  // by key
 	// unreadable are resources that could not be read and have no earlier version, with the reason, by key.
 	unreadable map[string]string
-	frozen     bool // the datastore says that it is not ready
+	ready      api.Readiness
 }
 
 // New returns an empty Resources.
@@ -73,6 +73,7 @@ func (w *Resources) Update(u api.Update) {
 		w.set(ref, nil)
 		return
 	}
+	w.ready = w.ready.Saw(ref.Kind)
 	s, err := api.Admit(u)
 	if ref.Kind == api.KindFelixConfiguration { // its agent says what is wrong in it
 		if err == nil {
@@ -104,9 +105,11 @@ func (w *Resources) Update(u api.Update) {
 	}
 }
 
-// Frozen reports whether the datastore says that it is not ready: somebody is moving it, so nothing that it holds may be acted upon, and
-// no plan be made.
-func (w *Resources) Frozen() bool { return w.frozen }
+// Readiness is what the datastore says of itself. While it is frozen nothing that it holds may be acted upon, and no plan be made.
+func (w *Resources) Readiness() api.Readiness { return w.ready }
+
+// Lost notes that the datastore once had something, though it was blank from the start.
+func (w *Resources) Lost() { w.ready = api.Gone }
 
 // unreadableReason returns why a resource could not be read; empty: it could.
 func (w *Resources) unreadableReason(kind, name string) string {
@@ -174,8 +177,8 @@ func (w *Resources) set(ref api.Ref, r api.Resource) {
 			w.slices[inNamespace(ref)] = sliceOf(s)
 		}
 	case api.KindClusterInformation:
-		if info, ok := r.(*api.ClusterInformation); ref.Name == "default" {
-			w.frozen = ok && info.Spec.Locked()
+		if info, _ := r.(*api.ClusterInformation); ref.Name == "default" {
+			w.ready = w.ready.After(info)
 		}
 	}
 }
@@ -223,10 +226,10 @@ func (w *Resources) host(name string) (host, bool) {
 	}
 	b, all := n.Spec.BGP, w.config("default")
 	h := host{name: name, labels: n.Metadata.Labels, as: w.clusterAS()}
-	h.v4, h.v6 = address(b.IPv4Address), address(b.IPv6Address)
+	h.v4, h.v6 = n.BGPAddress(false), n.BGPAddress(true)
 	h.cluster, _ = netip.ParseAddr(b.RouteReflectorClusterID)
-	if b.ASNumber != nil {
-		h.as = uint32(*b.ASNumber)
+	if n := b.ASNumber; n != nil && *n != 0 { // no speaker starts with 0
+		h.as = uint32(*n)
 	}
 	h.port = cmp.Or(w.config("node."+name).ListenPort, all.ListenPort, DefaultPort)
 	return h, h.v4.IsValid() || h.v6.IsValid()
@@ -234,7 +237,7 @@ func (w *Resources) host(name string) (host, bool) {
 
 // clusterAS is the AS of what says of none of its own: of nodes, and of peers by address.
 func (w *Resources) clusterAS() uint32 {
-	if n := w.config("default").ASNumber; n != nil {
+	if n := w.config("default").ASNumber; n != nil && *n != 0 {
 		return uint32(*n)
 	}
 	return DefaultAS
@@ -282,7 +285,7 @@ func (w *Resources) Plan(node string) Plan {
 	}
 	p.AS, p.RouterID, p.Cluster = self.as, w.routerID(self), self.cluster
 	w.settings(&p, self)
-	d := planner{Resources: w, plan: &p, self: self, nodes: w.bgpNodes(), taken: map[netip.Addr]string{}}
+	d := planner{Resources: w, plan: &p, self: self, nodes: w.bgpNodes(), taken: map[netip.Addr]string{}, services: slices.Clone(p.Foreign), counting: api.FirstOfEachCIDR(w.pools)}
 	d.pools()
 	d.clusterRoutes()
 	d.agentSettings()
@@ -370,8 +373,9 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-func seconds(s string, otherwise time.Duration) time.Duration {
-	if d, err := time.ParseDuration(s); err == nil && d >= time.Second {
+// seconds reads a time of a resource, which may be one that nobody has validated: beyond most, it is as if it were not there.
+func seconds(s string, otherwise, most time.Duration) time.Duration {
+	if d, err := time.ParseDuration(s); err == nil && d >= time.Second && d <= most {
 		return d
 	}
 	return otherwise

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -110,7 +111,7 @@ func (w *Resources) Services(node string) bool {
 
 // originated are the prefixes, and single addresses, of services that a node advertises. A single one is for packets that must not go to
 // every node (its service says Local), or not as a part of a prefix; one that is named as a prefix by itself is advertised as its
-// service says, if there is one.
+// service says, and not while there is none: nobody would serve it.
 func (w *Resources) originated(node string, r serviceRanges) []netip.Prefix {
 	n := w.nodes[node]
 	if n != nil && n.Metadata.Labels[LabelExcluded] == "true" {
@@ -145,7 +146,7 @@ func (w *Resources) originated(node string, r serviceRanges) []netip.Prefix {
 		whole = append(whole, r.balancer...)
 	}
 	for _, p := range whole {
-		if _, decided := singles[p]; !decided {
+		if _, decided := singles[p]; !decided && !p.IsSingleIP() {
 			out = append(out, p)
 		}
 	}
@@ -155,6 +156,27 @@ func (w *Resources) originated(node string, r serviceRanges) []netip.Prefix {
 		}
 	}
 	return inOrder(out)
+}
+
+// serviceRules are a session's rules for addresses of services. What was learned is not passed on where this node would be the next hop,
+// unless it reflects: it may serve none of it, be excluded, and has no route to who does. So nor is it as part of a pool for load balancers.
+// 0.0.0.0/0 is all addresses, and not those of services.
+func (d *planner) serviceRules(s Session) (out []Rule) {
+	own := !d.self.cluster.IsValid() && (s.NextHop == NextHopSelf || s.NextHop == NextHopAuto && !s.Internal())
+	for _, p := range d.services {
+		if p.Addr().Is4() != s.Peer.Is4() {
+			continue
+		}
+		r := within(fmt.Sprintf("service prefix %s", p), p, true)
+		r.Own = own
+		out = append(out, r)
+		if own && p.Bits() > 0 {
+			learned := within(fmt.Sprintf("service prefix %s, learned,", p), p, false)
+			learned.Learned = true
+			out = append(out, learned)
+		}
+	}
+	return out
 }
 
 // serving is a service in one family.

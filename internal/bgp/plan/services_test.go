@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -64,10 +65,11 @@ func TestWhichAddressesOfServicesANodeAdvertises(t *testing.T) {
 		{"and not while nobody does", single, cluster + strings.ReplaceAll(strings.Replace(onH1, `"nodeName":"h1"`, `"conditions":{"ready":false}`, 1), "ns/s", "ns/c"), "h3", "10.96.0.0/16"},
 		{"and those of Local where they are served", single, local + cluster + onH1, "h1", "10.96.0.0/16 10.96.0.9/32 203.0.113.9/32"},
 
-		{"an address that is a prefix, of no service", exact, "", "h1", "198.51.100.8/32 198.51.100.9/32"},
-		{"of a service for all nodes", exact, cluster, "h1", "198.51.100.8/32 198.51.100.9/32"},
-		{"of a service that is not served here", exact, local + onH1, "h2", "198.51.100.8/32"},
-		{"of two services, of which one says all nodes", exact, local + cluster + onH1, "h2", "198.51.100.8/32 198.51.100.9/32"},
+		{"an address that is a prefix, of no service", exact, "", "h1", ""},
+		{"of a service for all nodes", exact, cluster, "h1", "198.51.100.9/32"},
+		{"of a service that is not served here", exact, local + onH1, "h2", ""},
+		{"of two services, of which one says all nodes", exact, local + cluster + onH1, "h2", "198.51.100.9/32"},
+		{"and of IPv6, beside a prefix", strings.NewReplacer("198.51.100.9/32", "fd00:113::9/128", "198.51.100.8/32", "198.51.100.0/24").Replace(exact), local, "h1", "198.51.100.0/24"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := of(t, world(t, tt.world), tt.services).Plan(tt.node)
@@ -92,12 +94,38 @@ func TestWhichAddressesOfServicesANodeAdvertises(t *testing.T) {
 	}
 }
 
-// TestAnExcludedNodeStillLeavesRoutesToServicesToOthers, and passes on what it learns, as a reflector must.
-func TestAnExcludedNodeStillLeavesRoutesToServicesToOthers(t *testing.T) {
-	p := world(t, strings.Replace(served, "rack: a}", "rack: a, node.kubernetes.io/exclude-from-external-load-balancers: 'true'}", 1)).Plan("h1")
-	route := prefix("203.0.113.9/32")
-	if r, ok := plan.Decide(p.Sessions[0].Export, plan.Route{Dst: route, Learned: true}); !ok || !r.Accept || !p.IsForeign(route) {
-		t.Errorf("accepted by %v, others' %v", r, p.IsForeign(route))
+// TestLearnedRoutesToServicesAreNotPassedOnAsThisNodes: where this node would be the next hop, it would get packets for services that it
+// does not serve. A reflector passes on what its clients serve.
+func TestLearnedRoutesToServicesAreNotPassedOnAsThisNodes(t *testing.T) {
+	const tor = "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}\n"
+	excluded := strings.Replace(served, "rack: a}", "rack: a, node.kubernetes.io/exclude-from-external-load-balancers: 'true'}", 1)
+	reflects := strings.NewReplacer("192.0.2.1/24,", "192.0.2.1/24, routeReflectorClusterID: 244.0.0.1,", "192.0.2.2/24,", "192.0.2.2/24, routeReflectorClusterID: 244.0.0.1,")
+	for _, tt := range []struct {
+		name, world, node, peer, dst string
+		accept                       bool
+	}{
+		{"by a node that is excluded", excluded + tor, "h1", "192.0.2.9", "203.0.113.9/32", false},
+		{"nor a whole prefix", excluded + tor, "h1", "192.0.2.9", "203.0.113.0/24", false},
+		{"by one that does not serve the address", exact + tor, "h2", "192.0.2.9", "198.51.100.9/32", false},
+		{"nor one of a prefix that it advertises", served + tor, "h2", "192.0.2.9", "203.0.113.9/32", false},
+		{"if the next hop stays, it is the node that serves it", served + strings.Replace(tor, "}", ", nextHopMode: Keep}", 1), "h2", "192.0.2.9", "203.0.113.9/32", true},
+		{"to an internal peer the next hop stays", excluded + tor, "h1", "192.0.2.3", "203.0.113.9/32", true},
+		{"but where it is to be this node", served + strings.Replace(tor, "65009}", "64512, nextHopMode: Self}", 1), "h2", "192.0.2.9", "203.0.113.9/32", false},
+		{"nor as part of a pool for load balancers", served + tor + "IPPool lb {cidr: 203.0.113.0/24, allowedUses: [LoadBalancer]}\n", "h2", "192.0.2.9", "203.0.113.9/32", false},
+		{"all addresses are not those of services", strings.Replace(exact, "198.51.100.8/32", "0.0.0.0/0", 1) + tor + "IPPool p {cidr: 10.65.0.0/16}\n", "h2", "192.0.2.9", "10.65.1.0/26", true},
+		{"a reflector passes it on", reflects.Replace(excluded + tor), "h1", "192.0.2.9", "203.0.113.9/32", true},
+		{"also what it does not serve", reflects.Replace(exact + tor), "h2", "192.0.2.9", "198.51.100.9/32", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, route := of(t, world(t, tt.world), local+onH1).Plan(tt.node), prefix(tt.dst)
+			s, there := p.Session(netip.MustParseAddr(tt.peer))
+			if !there || !p.IsForeign(route) {
+				t.Fatalf("session %t, others' %t", there, p.IsForeign(route))
+			}
+			if r, _ := plan.Decide(s.Export, plan.Route{Dst: route, Learned: true}); r.Accept != tt.accept {
+				t.Errorf("accepted %t by %q, want %t", r.Accept, r.Name, tt.accept)
+			}
+		})
 	}
 }
 

@@ -23,7 +23,9 @@ type planner struct {
 	// advertised; by family, IPv4 first.
 	closed, marks, open [2][]Rule
 	// covered is a rule against what blocks cover, before all these: where a filter may accept some of it.
-	covered [2][]Rule
+	covered  [2][]Rule
+	counting map[string]*api.IPPool // pools by name, of each CIDR one
+	services []netip.Prefix         // of which addresses of services are advertised
 }
 
 func family(four bool) int {
@@ -33,14 +35,10 @@ func family(four bool) int {
 	return 1
 }
 
-// pools makes the closing export rules, of pools and of services.
+// pools makes the closing export rules, of pools.
 func (d *planner) pools() {
-	for _, p := range d.plan.Foreign {
-		f := family(p.Addr().Is4())
-		d.open[f] = append(d.open[f], within(fmt.Sprintf("service prefix %s", p), p, true))
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.Resources.pools)) {
-		s := d.Resources.pools[name].Spec
+	for _, name := range slices.Sorted(maps.Keys(d.counting)) {
+		s := d.counting[name].Spec
 		p := address(s.CIDR).Masked()
 		f := family(p.Addr().Is4())
 		if s.DisableBGPExport {
@@ -229,9 +227,9 @@ func (d *planner) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session
 	case s.NextHopMode == "Keep", s.KeepOriginalNextHop:
 		out.NextHop = NextHopKeep
 	}
-	out.Keepalive = seconds(s.KeepaliveTime, DefaultKeepalive)
+	out.Keepalive = seconds(s.KeepaliveTime, DefaultKeepalive, api.MaxBGPKeepalive)
 	out.Hold = holdKeepalives * out.Keepalive
-	out.Restart = seconds(s.MaxRestartTime, DefaultRestart)
+	out.Restart = seconds(s.MaxRestartTime, DefaultRestart, api.MaxBGPRestart)
 	if s.TTLSecurity != nil {
 		out.Hops = *s.TTLSecurity
 	}
@@ -317,7 +315,7 @@ func (d *planner) mesh() {
 			}
 			s := d.newSession(a)
 			s.Why, s.Port, s.AS, s.PeerNode, s.Passive = FromMesh, h.port, h.as, h.name, d.isPassive(a)
-			s.Restart = seconds(all.NodeMeshMaxRestartTime, DefaultRestart)
+			s.Restart = seconds(all.NodeMeshMaxRestartTime, DefaultRestart, api.MaxBGPRestart)
 			s.password(all.NodeMeshPassword, d.unreadableReason(api.KindBGPConfiguration, "default"))
 			d.add(s, nil)
 		}
@@ -357,7 +355,7 @@ func (d *planner) add(s Session, filters []string) {
 		s.Import = append(s.Import, Rule{Name: "what no BGPFilter accepts of a workload"})
 	}
 	f := family(four)
-	s.Export = slices.Concat(s.Export, d.covered[f], d.closed[f], d.marks[f], d.open[f])
+	s.Export = slices.Concat(s.Export, d.covered[f], d.closed[f], d.marks[f], d.serviceRules(s), d.open[f])
 	d.plan.Sessions = append(d.plan.Sessions, s)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/plan"
@@ -139,6 +140,40 @@ func TestASessionOfTwoBGPPeersIsNoProblem(t *testing.T) {
 	for node, passive := range map[string]bool{"h1": true, "h2": false} {
 		if p := w.Plan(node); len(p.Sessions) != 1 || p.Sessions[0].Passive != passive || len(p.Problems) != 0 {
 			t.Errorf("%s: %+v", node, p)
+		}
+	}
+}
+
+// TestTimesThatNoMessageCanSayAreNotThere, of resources that nobody has validated: BIRD takes no configuration with such a hold time.
+func TestTimesThatNoMessageCanSayAreNotThere(t *testing.T) {
+	w := world(t, alone)
+	w.Update(api.Update{Key: api.KeyPrefix(api.KindBGPPeer, "") + "p", Value: []byte(`{"spec":{"peerIP":"192.0.2.9","asNumber":65009,"keepaliveTime":"30000s","maxRestartTime":"5000s"}}`)})
+	if s := w.Plan("h1").Sessions[0]; s.Keepalive != plan.DefaultKeepalive || s.Hold != 3*plan.DefaultKeepalive || s.Restart != plan.DefaultRestart {
+		t.Errorf("keepalive %s, hold %s, restart %s", s.Keepalive, s.Hold, s.Restart)
+	}
+	w.Update(api.Update{Key: api.KeyPrefix(api.KindBGPPeer, "") + "p", Value: []byte(`{"spec":{"peerIP":"192.0.2.9","asNumber":65009,"keepaliveTime":"21845s","maxRestartTime":"4095s"}}`)})
+	if s := w.Plan("h1").Sessions[0]; s.Hold != 65535*time.Second || s.Restart != 4095*time.Second {
+		t.Errorf("hold %s, restart %s", s.Hold, s.Restart)
+	}
+}
+
+// TestNoASIsZero, which no speaker starts with, of resources that nobody has validated.
+func TestNoASIsZero(t *testing.T) {
+	const own = "BGPConfiguration default {asNumber: 65000}\n"
+	for _, tt := range []struct {
+		world, kind, name, value string
+		want                     uint32
+	}{
+		{"", api.KindBGPConfiguration, "default", `{"spec":{"asNumber":0}}`, plan.DefaultAS},
+		{own, api.KindBGPConfiguration, "default", `{"spec":{"asNumber":0}}`, 65000}, // the earlier version stays
+		{own, api.KindNode, "h1", `{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24","asNumber":0}}}`, 65000},
+		{own, api.KindBGPPeer, "tor", `{"spec":{"peerIP":"192.0.2.9","asNumber":65009,"localASNumber":0}}`, 65000}, // so does that
+	} {
+		w := world(t, three+tt.world+"BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}\n")
+		w.Update(api.Update{Key: api.KeyPrefix(tt.kind, "") + tt.name, Value: []byte(tt.value)})
+		p := w.Plan("h1")
+		if s, _ := p.Session(netip.MustParseAddr("192.0.2.9")); p.AS != tt.want || s.LocalAS != tt.want {
+			t.Errorf("%s %s: AS %d, in the session %d, want %d", tt.kind, tt.value, p.AS, s.LocalAS, tt.want)
 		}
 	}
 }

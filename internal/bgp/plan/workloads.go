@@ -49,6 +49,8 @@ func (d *planner) workloads(name string, s *api.BGPPeerSpec) {
 		d.plan.Problems = append(d.plan.Problems, "BGPPeer "+name+": localWorkloadSelector has no effect: "+d.NoWorkloads)
 		return
 	}
+	d.peering(true)
+	d.peering(false)
 	for _, key := range slices.Sorted(maps.Keys(d.Resources.workloads)) {
 		w := d.Resources.workloads[key]
 		if w.node != d.self.name || !matches(s.LocalWorkloadSelector, w.labels) {
@@ -63,20 +65,20 @@ func (d *planner) workloads(name string, s *api.BGPPeerSpec) {
 			}
 			d.setClient(&session, netip.Addr{})
 			d.add(session, s.Filters)
-			d.peering(a.Is4())
 		}
 	}
 }
 
-// peering gives the host the address that workloads of a family call.
+// peering gives the host the address that workloads of a family call, also while there is none: a speaker that is to listen on another set of
+// addresses ends all its sessions.
 func (d *planner) peering(four bool) {
 	text := d.config("default").LocalWorkloadPeeringIPv6
 	if four {
 		text = d.config("default").LocalWorkloadPeeringIPv4
 	}
 	at, err := netip.ParseAddr(text)
-	if err != nil || slices.Contains(d.plan.Peering, at) {
-		return // none is configured: workloads may call the node's own
+	if err != nil || slices.Contains(d.plan.Peering, at) || !d.self.addr(four).IsValid() {
+		return // none is configured: workloads may call the node's own; or it listens on none of the family
 	}
 	d.plan.Peering = append(d.plan.Peering, at)
 	slices.SortFunc(d.plan.Peering, netip.Addr.Compare)

@@ -37,8 +37,9 @@ func TestRulesOfASession(t *testing.T) {
 	within := func(s string) plan.Rule { p := prefix(s); return plan.Rule{Prefix: p, Min: p.Bits(), Max: 32} }
 	with := func(r plan.Rule, change func(*plan.Rule)) plan.Rule { change(&r); return r }
 	in.Import = []plan.Rule{
+		{Name: "lengths exclude each other", Prefix: prefix("10.65.0.0/16"), Min: 26, Max: 16},
 		{Name: "communities", Community: "7:8", Accept: true, Add: []string{"64512:1", "64512:2:3"}},
-		{Name: "path", ASPath: []uint32{9, 9}},
+		{Name: "path, whatever the length", Prefix: prefix("10.204.0.0/16"), Not: true, Min: 26, Max: 16, ASPath: []uint32{9, 9}},
 		with(within("198.51.100.0/24"), func(r *plan.Rule) { r.Accept, r.Prepend = true, []uint32{65010, 65011} }),
 	}
 	out.Export = append([]plan.Rule{

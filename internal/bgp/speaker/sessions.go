@@ -145,7 +145,8 @@ func apiFamily(four bool) *api.Family {
 	return &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 }
 
-// apiPeer converts a session to the library's form.
+// apiPeer converts a session to the library's form. Of a destination, internal peers may send several paths (RFC 7911), as reflectors do. We
+// send one: the library does not withdraw a path of several that rules reject after a change (GoBGP 4.8.0, propagateUpdateToNeighbors).
 func (w peerSession) apiPeer() *api.Peer {
 	s := w.session
 	family := apiFamily(s.Peer.Is4())
@@ -167,6 +168,9 @@ func (w peerSession) apiPeer() *api.Peer {
 			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
 		}},
+	}
+	if s.Internal() {
+		p.AfiSafis[0].AddPaths = &api.AddPaths{Config: &api.AddPathsConfig{Receive: true}}
 	}
 	if s.Source.IsValid() {
 		p.Transport.LocalAddress = s.Source.String()

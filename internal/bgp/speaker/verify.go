@@ -14,9 +14,10 @@ import (
 // nothing is withdrawn (RFC 5882, 4.3, leaves to the implementation what a loss leads to), and echoes go on;
 // without a reply the path is down, as BFD said (decision 021).
 const (
-	// firstEchoTimeout bounds the first echo: on a link a kernel replies within milliseconds, and routes of a dead host are to be removed
-	// within three intervals and 0.3 s.
+	// firstEchoTimeout bounds each of the first echoes, of which one may be lost or late: on a link a kernel replies within milliseconds, and
+	// routes of a dead host are to be removed within three intervals and 0.3 s.
 	firstEchoTimeout = 100 * time.Millisecond
+	firstEchoes      = 2
 	// echoInterval and askLater are for all others: by then the path has outlived BFD's verdict.
 	echoInterval = 300 * time.Millisecond
 	echoTimeout  = time.Second
@@ -40,7 +41,11 @@ func (s *Speaker) verifyPath(ctx context.Context, lost bfd.Status, first bool) {
 	v := &verification{lost, first, stop}
 	s.live.verifying[lost.Peer] = v
 	go func() {
-		for within := firstEchoTimeout; s.cfg.Echo(lost.Peer, within) == nil; within = echoTimeout {
+		answered := false
+		for range firstEchoes {
+			answered = answered || s.cfg.Echo(lost.Peer, firstEchoTimeout) == nil
+		}
+		for ; answered; answered = s.cfg.Echo(lost.Peer, echoTimeout) == nil {
 			select {
 			case <-ctx.Done():
 				return

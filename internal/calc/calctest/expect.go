@@ -72,7 +72,8 @@ type expectedLocal struct {
 	source
 	profiles []string
 	limits   *api.QoSControls
-	named    [4]string // by a LiveMigration: host, orchestrator, workload, endpoint
+	shared   []netip.Prefix // of its nets
+	named    [4]string      // by a LiveMigration: host, orchestrator, workload, endpoint
 }
 
 // first reads what others refer to.
@@ -87,7 +88,10 @@ func (x *expected) first(s api.Stored) {
 	case *api.Node:
 		x.nodes[s.Ref.Name] = r
 	case *api.IPPool:
-		x.pools = append(x.pools, r)
+		cidr := netip.MustParsePrefix(r.Spec.CIDR).Masked()
+		if !slices.ContainsFunc(x.pools, func(p *api.IPPool) bool { return netip.MustParsePrefix(p.Spec.CIDR).Masked() == cidr }) { // of several the first by name
+			x.pools = append(x.pools, r)
+		}
 	case *api.FelixConfiguration:
 		x.felix[s.Ref.Name] = r.Spec
 	case *api.BGPConfiguration:
@@ -131,13 +135,13 @@ func (x *expected) second(s api.Stored) {
 		}
 		if r.Spec.Node == x.node {
 			closed := s.Closed != "" || len(src.nets) == 0
-			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, r.Metadata.CreationTimestamp, false, closed, src, r.Spec.Profiles, r.Spec.QoSControls, x.calledBy(s.Ref.Namespace, r.Spec)})
+			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, r.Metadata.CreationTimestamp, false, closed, src, r.Spec.Profiles, r.Spec.QoSControls, netsOf(r.Spec.AllowedIPs), x.calledBy(s.Ref.Namespace, r.Spec)})
 		}
 	case *api.HostEndpoint:
 		src := source{x.inherit(r.Metadata.Labels, r.Spec.Profiles), netsOf(r.Spec.ExpectedIPs), r.Spec.Ports}
 		x.sources = append(x.sources, src)
 		if r.Spec.Node == x.node {
-			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", "", true, s.Closed != "", src, r.Spec.Profiles, &api.QoSControls{DSCP: api.DSCP(r.Metadata.Annotations[api.AnnotationDSCP])}, [4]string{}})
+			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", "", true, s.Closed != "", src, r.Spec.Profiles, &api.QoSControls{DSCP: api.DSCP(r.Metadata.Annotations[api.AnnotationDSCP])}, nil, [4]string{}})
 		}
 	case *api.NetworkSet:
 		labels := x.inherit(r.Metadata.Labels, []string{"kns." + s.Ref.Namespace})
@@ -215,21 +219,23 @@ func (x *expected) lines() []string {
 	var out []string
 	used := map[string]bool{}
 	routes := x.ways()
-	slices.SortFunc(x.locals, func(a, b expectedLocal) int { return -cmp.Compare(a.key, b.key) })
-	for _, l := range x.locals { // the last first, so that the first has the last word about an address
-		if l.host {
-			continue
-		}
-		if l.closed || x.owned(l) || !strings.HasPrefix(l.link, "cali") {
+	claims := map[netip.Prefix][]expectedClaim{}
+	for _, l := range x.locals {
+		if l.host || l.closed || x.owned(l) || !strings.HasPrefix(l.link, "cali") {
 			continue
 		}
 		for _, n := range l.nets {
-			routes[netip.PrefixFrom(n.Addr(), n.Addr().BitLen())] = "dev " + l.link + " mac " + l.mac + x.moves(l)
+			dst := netip.PrefixFrom(n.Addr(), n.Addr().BitLen())
+			claims[dst] = append(claims[dst], expectedClaim{l, slices.Contains(l.shared, n), "dev " + l.link + " mac " + l.mac + x.moves(l)})
 		}
 		for _, a := range x.floatingOf(l.key) {
 			external := netip.MustParseAddr(a.external)
-			routes[netip.PrefixFrom(external, external.BitLen())] = "dev " + l.link + " mac " + x.moves(l)
+			dst := netip.PrefixFrom(external, external.BitLen())
+			claims[dst] = append(claims[dst], expectedClaim{l, false, "dev " + l.link + " mac " + x.moves(l)})
 		}
+	}
+	for dst, all := range claims { // an endpoint before a block
+		routes[dst] = claimsLine(all)
 	}
 	for dst, to := range routes {
 		out = append(out, fmt.Sprintf("route %s %s", dst, to))

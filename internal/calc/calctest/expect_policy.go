@@ -223,8 +223,9 @@ func (x *expected) rule(r api.Rule, namespace string) string {
 			slices.Sort(members)
 			text += fmt.Sprintf(" %s %s %v", side.name, what, slices.Compact(members))
 		}
-		if e.Selector != "" || e.NamespaceSelector != "" || e.ServiceAccounts != nil || e.NotSelector != "" && namespace != "" {
-			add("in", x.members(e.Selector, func(s source) bool { return x.named(e, namespace, s) }))
+		known := ofKnown(e, namespace)
+		if known {
+			add("in", x.members(labelText(e, namespace), func(s source) bool { return x.named(e, namespace, s) }))
 		}
 		if r.HTTP != nil && side.name == "destination" {
 			add("in", x.proxiedAddresses())
@@ -232,7 +233,7 @@ func (x *expected) rule(r api.Rule, namespace string) string {
 		if e.Services != nil && side.name == "source" {
 			add("service", x.service(*e.Services, false))
 		}
-		if e.NotSelector != "" {
+		if e.NotSelector != "" && !known {
 			add("not in", x.members(e.NotSelector, func(s source) bool { return selects(e.NotSelector, s.labels) }))
 		}
 		if slices.ContainsFunc(e.Ports, func(p api.Port) bool { return p.Name != "" }) {
@@ -284,11 +285,10 @@ func (x *expected) named(e api.EntityRule, namespace string, s source) bool {
 	switch ns := e.NamespaceSelector; {
 	case ns == "" && says && namespace != "" && of != namespace,
 		ns == "global()" && of != "",
-		ns == "all()" && of == "",
-		ns != "" && ns != "global()" && ns != "all()" && !selects(ns, under("pcns.", s.labels)):
+		ns != "" && ns != "global()" && !selects(strings.ReplaceAll(ns, "all()", "has(somewhere)"), somewhere(of, under("pcns.", s.labels))):
 		return false
 	}
-	if e.Selector != "" && !selects(e.Selector, s.labels) {
+	if e.Selector != "" && !selects(e.Selector, s.labels) || e.NotSelector != "" && ofKnown(e, namespace) && selects(e.NotSelector, s.labels) {
 		return false
 	}
 	if a := e.ServiceAccounts; a != nil {
@@ -298,6 +298,31 @@ func (x *expected) named(e api.EntityRule, namespace string, s source) bool {
 		return a.Selector == "" || selects(a.Selector, under("pcsa.", s.labels))
 	}
 	return true
+}
+
+// somewhere adds to a namespace's labels one by which what is in a namespace is known.
+func somewhere(namespace string, labels map[string]string) map[string]string {
+	if namespace != "" {
+		labels["somewhere"] = ""
+	}
+	return labels
+}
+
+// ofKnown reports whether a side means only addresses of endpoints and sets: by anything but a notSelector or, in a namespace's policy, by that, too.
+func ofKnown(e api.EntityRule, namespace string) bool {
+	return e.Selector != "" || e.NamespaceSelector != "" || e.ServiceAccounts != nil || e.NotSelector != "" && namespace != ""
+}
+
+// labelText is what a side demands of labels, but for the prefixed ones.
+func labelText(e api.EntityRule, namespace string) string {
+	var parts []string
+	if e.Selector != "" {
+		parts = append(parts, "("+e.Selector+")")
+	}
+	if e.NotSelector != "" && ofKnown(e, namespace) {
+		parts = append(parts, "!("+e.NotSelector+")")
+	}
+	return strings.Join(parts, " && ")
 }
 
 // meant are those that a selector is asked about: nodes if it demands their label, else endpoints and network sets.
@@ -326,7 +351,7 @@ func (x *expected) members(text string, in func(source) bool) (out []string) {
 }
 
 func (x *expected) ports(r api.Rule, e api.EntityRule, ports []api.Port, namespace string) (out []string) {
-	for _, s := range x.meant(e.Selector) {
+	for _, s := range x.meant(labelText(e, namespace)) {
 		if !x.named(e, namespace, s) {
 			continue
 		}

@@ -40,7 +40,7 @@ func (x *expected) block(u api.Update) {
 		out.owner, _ = strings.CutPrefix(*b.Affinity, "host:")
 	}
 	for a, i := b.CIDR.Addr(), 0; i < len(b.Allocations); a, i = a.Next(), i+1 {
-		if at := b.Allocations[i]; at != nil && b.Attributes[*at].ReleasedAt == "" {
+		if at := b.Allocations[i]; at != nil && *at >= 0 && *at < len(b.Attributes) && b.Attributes[*at].ReleasedAt == "" {
 			out.lent[a] = b.Attributes[*at].Secondary["node"]
 		}
 	}
@@ -53,31 +53,50 @@ type expectedEnd struct{ host, addr, mac, key string }
 // kinds are those of tunnels: VXLAN of IPv4 and of IPv6, IPIP, which is that of pools with a mode for it, and WireGuard of IPv4 and of IPv6.
 const kinds, ipip, wireguard = 5, 2, 3
 
-// end is a node's for a kind.
-func (x *expected) end(name string, f int) (e expectedEnd, network string) {
+// network is a node's address of a family, with the length of its network: of BGP, else an internal or external one.
+func network(n *api.Node, family int) string {
+	best, rank := "", 0
+	weigh := func(text string, r int) {
+		if text != "" && strings.Contains(text, ":") == (family == 1) && r > rank {
+			best, rank = text, r
+		}
+	}
+	for _, a := range n.Spec.Addresses {
+		weigh(a.Address, map[string]int{"ExternalIP": 1, "InternalIP": 2}[a.Type])
+	}
+	if n.Spec.BGP != nil {
+		weigh(n.Spec.BGP.IPv4Address, 3)
+		weigh(n.Spec.BGP.IPv6Address, 3)
+	}
+	if best != "" && !strings.Contains(best, "/") {
+		best += [2]string{"/32", "/128"}[family]
+	}
+	return best
+}
+
+// end is a node's for a kind, and its network.
+func (x *expected) end(name string, f int) (e expectedEnd, net string) {
 	n := x.nodes[name]
-	if n == nil || n.Spec.BGP == nil {
+	if n == nil {
 		return e, ""
 	}
+	net = network(n, [kinds]int{0, 1, 0, 0, 1}[f])
+	e.host, _, _ = strings.Cut(net, "/")
 	if f >= wireguard {
-		network = [2]string{n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address}[f-wireguard]
-		e.host, _, _ = strings.Cut(network, "/")
 		e.key = [2]string{n.Status.WireguardPublicKey, n.Status.WireguardPublicKeyV6}[f-wireguard]
 		if e.addr = "invalid IP"; n.Spec.Wireguard != nil {
 			if a := [2]string{n.Spec.Wireguard.InterfaceIPv4Address, n.Spec.Wireguard.InterfaceIPv6Address}[f-wireguard]; a != "" {
 				e.addr = a
 			}
 		}
-		return e, network
+		return e, net
 	}
 	if f == ipip {
-		network = n.Spec.BGP.IPv4Address
-		e.host, _, _ = strings.Cut(network, "/")
-		e.addr = n.Spec.BGP.IPv4IPIPTunnelAddr
-		return e, network
+		if n.Spec.BGP != nil {
+			e.addr = n.Spec.BGP.IPv4IPIPTunnelAddr
+		}
+		return e, net
 	}
-	network = [2]string{n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address}[f]
-	e.host, _, _ = strings.Cut(network, "/")
 	e.addr = [2]string{n.Spec.IPv4VXLANTunnelAddr, n.Spec.IPv6VXLANTunnelAddr}[f]
 	sum := sha1.Sum([]byte(name + [2]string{"", "-v6"}[f])) //nolint:gosec // see above
 	e.mac = "66"
@@ -87,7 +106,7 @@ func (x *expected) end(name string, f int) (e expectedEnd, network string) {
 	if own := [2]string{n.Spec.VXLANTunnelMACAddr, n.Spec.VXLANTunnelMACAddrV6}[f]; own != "" {
 		e.mac = own
 	}
-	return e, network
+	return e, net
 }
 
 // works reports whether a node may have its end of a tunnel: no node before it, by name, says that it has the same.
@@ -242,7 +261,7 @@ func (x *expected) ways() map[netip.Prefix]string {
 	all := map[netip.Prefix][]way{}
 	add := func(b expectedBlock, dst netip.Prefix, node string) {
 		mode, f := x.mode(b.cidr)
-		if node == x.node && dst == b.cidr && b.owner == x.node {
+		if node == x.node && dst == b.cidr && b.owner == x.node && !b.cidr.IsSingleIP() {
 			all[dst] = append(all[dst], way{1, b.key, "blackhole"})
 		}
 		if node == "" || node == x.node {
@@ -278,7 +297,11 @@ func (x *expected) ways() map[netip.Prefix]string {
 		all[dst] = append(all[dst], way{2, b.key, text})
 	}
 	for _, b := range x.blocks {
-		add(b, b.cidr, b.owner)
+		if node := b.lent[b.cidr.Addr()]; b.cidr.IsSingleIP() && node != "" {
+			add(b, b.cidr, node)
+		} else {
+			add(b, b.cidr, b.owner)
+		}
 		for a, node := range b.lent {
 			if dst := netip.PrefixFrom(a, a.BitLen()); node != b.owner && dst != b.cidr {
 				add(b, dst, node)

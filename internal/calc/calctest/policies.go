@@ -260,7 +260,7 @@ func (w *Cluster) selectorField(side object) {
 	case 2, 6:
 		side["notSelector"] = pick(w, []string{w.selector(), `app == "cache"`, `role == "a" && app == "web"`, `zone == "nowhere"`})
 	case 3, 7:
-		side["namespaceSelector"] = pick(w, []string{w.inherited(), `env != "prod"`, `!has(team)`, "all()", "all()", "global()"})
+		side["namespaceSelector"] = pick(w, []string{w.inherited(), `env != "prod"`, `!has(team)`, "all()", "all()", "global()", `all() || env == "prod"`, `!all()`, `all() && !has(team)`})
 	case 4, 5, 8:
 		side["serviceAccounts"] = pick(w, []object{
 			{"names": accounts},

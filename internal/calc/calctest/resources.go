@@ -79,6 +79,10 @@ func (w *Cluster) addressSlots() (out []slot) {
 		e := w.place(i)
 		add(0.95, "workloadendpoints", e.namespace, e.resource, func() object { return w.workload(i) })
 	}
+	if w.cfg.Pools > 0 { // with the CIDRs of pools that are there, before those and after them
+		add(0.3, "ippools", "", "again", func() object { return resource(api.KindIPPool, "", "again", nil, w.pool("10.65.0.0/16")) })
+		add(0.3, "ippools", "", "second", func() object { return resource(api.KindIPPool, "", "second", nil, w.pool("fd00:65::/64")) })
+	}
 	for i := range w.cfg.Pools {
 		cidr := fmt.Sprintf("10.%d.0.0/16", 65+i)
 		switch i % 3 {
@@ -129,24 +133,6 @@ func (w *Cluster) blockSlots() []slot {
 	return out
 }
 
-// lend gives some addresses of a block to nodes, one of which may be the block's.
-func (w *Cluster) lend(b object, cidr netip.Prefix) {
-	allocations := make([]any, 1<<(cidr.Addr().BitLen()-cidr.Bits()))
-	var attributes []object
-	for range w.rng.IntN(4) {
-		at := w.rng.IntN(len(allocations))
-		if allocations[at] == nil {
-			allocations[at] = len(attributes)
-			about := object{"handle_id": "x", "secondary": object{"node": numbered("h", 1+w.rng.IntN(w.cfg.Nodes))}}
-			if w.maybe(0.2) {
-				about["releasedAt"] = "2026-01-01T00:00:00Z"
-			}
-			attributes = append(attributes, about)
-		}
-	}
-	b["allocations"], b["attributes"] = allocations, attributes
-}
-
 // tunnelEnd gives a node an end of a tunnel, at times another node's, and a network that others are on or are not.
 func (w *Cluster) tunnelEnd(i int, spec object) {
 	v4, v6 := nodeAddrs(i)
@@ -158,6 +144,10 @@ func (w *Cluster) tunnelEnd(i int, spec object) {
 		if w.maybe(0.1) {
 			bgp["ipv4IPIPTunnelAddr"] = "10.65.8.1"
 		}
+	}
+	if bgp, is := spec["bgp"].(object); is && w.maybe(0.2) { // Kubernetes alone knows its address
+		delete(bgp, "ipv4Address")
+		spec["addresses"] = []object{{"address": fmt.Sprintf("198.51.100.%d", i), "type": "ExternalIP"}, {"address": v4, "type": "InternalIP"}}[pick(w, []int{0, 1}):]
 	}
 	if w.maybe(0.8) {
 		spec["ipv4VXLANTunnelAddr"] = fmt.Sprintf("10.65.9.%d", i)
@@ -410,7 +400,7 @@ func (w *Cluster) workload(i int) object {
 	nets := [][]string{{p.v4 + "/32", p.v6 + "/128"}, {p.v4 + "/32", p.v6 + "/128"}, {p.v4 + "/32"}, {p.v6 + "/128"}}
 	spec := object{
 		"orchestrator": "k8s", "workload": p.workload, "pod": p.workload, "endpoint": "eth0", "node": p.node, "containerID": "c" + p.workload,
-		"interfaceName": p.link, "mac": "ee:ee:ee:ee:ee:ee", "ipNetworks": pick(w, nets), "ports": w.ports(),
+		"interfaceName": p.link, "mac": "ee:ee:ee:ee:ee:ee", "ipNetworks": pick(w, nets), "allowedIps": pick(w, [][]string{{}, {}, {p.v4 + "/32"}, {p.v6}}), "ports": w.ports(),
 	}
 	profiles := []string{"kns." + p.namespace}
 	if w.maybe(0.8) {

@@ -38,7 +38,7 @@ type Converter struct {
 
 // labelQuery is all that one side of a rule says of labels.
 type labelQuery struct {
-	namespace, selector, namespaces, accounts, names string
+	namespace, selector, not, namespaces, accounts, names string
 }
 
 // NewConverter returns one that refers to these sets.
@@ -164,23 +164,19 @@ func icmp(f *api.ICMPFields) *intent.ICMP {
 	return out
 }
 
-// peer converts one side of a rule.
+// peer converts one side of a rule. If a side has a notSelector and nothing else about labels, that is about addresses, also those of nobody. If it has,
+// the notSelector is part of the one selector (decision 104).
 func (c *Converter) peer(e *api.EntityRule, proto uint8) intent.Peer {
 	out := intent.Peer{Nets: prefixes(e.Nets), NotNets: prefixes(e.NotNets)}
-	q := labelQuery{namespace: c.namespace, selector: e.Selector, namespaces: e.NamespaceSelector}
+	q := labelQuery{namespace: c.namespace, selector: e.Selector, not: e.NotSelector, namespaces: e.NamespaceSelector}
 	if a := e.ServiceAccounts; a != nil {
 		q.accounts, q.names = a.Selector, strings.Join(a.Names, "\n")
 	}
-	var sel *selector.Selector
-	if e.NotSelector == "" {
-		sel = c.remember(q, func() *selector.Selector { return c.positive(e) })
-	} else {
-		sel = c.positive(e)
-	}
+	sel := c.remember(q, func() *selector.Selector { return c.selected(e) })
 	if sel != nil {
 		out.Sets = []intent.SetID{c.use(sel, nil, 0)}
 	}
-	if e.NotSelector != "" {
+	if sel == nil && e.NotSelector != "" {
 		out.NotSets = []intent.SetID{c.use(c.remember(labelQuery{selector: e.NotSelector}, func() *selector.Selector { return parse(e.NotSelector) }), nil, 0)}
 	}
 	out.Ports, out.PortSets = c.ports(e.Ports, sel, proto)
@@ -235,8 +231,8 @@ func (c *Converter) use(sel *selector.Selector, ports []string, proto uint8) int
 	return id
 }
 
-// positive is the one selector that stands for all that a side says of labels; nil if it says nothing.
-func (c *Converter) positive(e *api.EntityRule) *selector.Selector {
+// selected is the one selector that stands for all that a side says of labels; nil if it says nothing but a notSelector.
+func (c *Converter) selected(e *api.EntityRule) *selector.Selector {
 	var parts []*selector.Selector
 	add := func(s *selector.Selector) { parts = append(parts, s) }
 	if e.NamespaceSelector != "" {
@@ -263,19 +259,19 @@ func (c *Converter) positive(e *api.EntityRule) *selector.Selector {
 	for _, p := range parts[1:] {
 		out = selector.And(out, p)
 	}
+	if e.NotSelector != "" {
+		out = selector.And(out, selector.Not(parse(e.NotSelector)))
+	}
 	return out
 }
 
-// namespaceSelector asks about an endpoint's namespace: all() is in any, global() in none.
+// namespaceSelector asks about an endpoint's namespace: all() is in any, wherever it stands, global() in none.
 func namespaceSelector(text string) *selector.Selector {
 	s := parse(text)
-	switch {
-	case s.All():
-		return parse("has(" + api.LabelNamespace + ")")
-	case s.IsGlobal():
+	if s.IsGlobal() {
 		return parse("!has(" + api.LabelNamespace + ")")
 	}
-	return s.Prefixed(api.NamespaceLabelPrefix)
+	return s.Prefixed(api.NamespaceLabelPrefix).Within(api.LabelNamespace)
 }
 
 // oneOf is a selector for a label's values. A value with both kinds of quotes

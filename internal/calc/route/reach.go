@@ -65,8 +65,7 @@ type Reach struct {
 	self   string
 	table  *Table
 	nodes  map[string]Node
-	pools  map[string]Pool // by key
-	modes  map[netip.Prefix]Pool
+	pools  map[netip.Prefix]Pool
 	bits   map[int]int // how many pools have a CIDR of that length
 	blocks map[string]Block
 	users  map[string]map[string]struct{} // keys of blocks of which a node has addresses
@@ -96,7 +95,7 @@ type end struct {
 // NewReach returns one that knows nothing, whose routes go to the table.
 func NewReach(self string, t *Table) *Reach {
 	return &Reach{
-		self: self, table: t, nodes: map[string]Node{}, pools: map[string]Pool{}, modes: map[netip.Prefix]Pool{}, bits: map[int]int{}, blocks: map[string]Block{},
+		self: self, table: t, nodes: map[string]Node{}, pools: map[netip.Prefix]Pool{}, bits: map[int]int{}, blocks: map[string]Block{},
 		users: map[string]map[string]struct{}{}, claims: map[end]map[string]struct{}{}, dirty: map[string]struct{}{}, again: map[string]struct{}{},
 		peers: map[intent.PeerID]intent.TunnelPeer{}, sets: newHosts(), off: [intent.TunnelKinds]bool{intent.WireGuard: true, intent.WireGuard6: true},
 	}
@@ -193,31 +192,19 @@ func (r *Reach) touch(node string) {
 	}
 }
 
-// SetPool takes over a pool; the zero value: there is none of that key.
-func (r *Reach) SetPool(key string, p Pool) {
-	old := r.pools[key]
+// SetPool takes over the pool of a CIDR, masked; the zero value: there is none.
+func (r *Reach) SetPool(cidr netip.Prefix, p Pool) {
+	old, had := r.pools[cidr]
 	if old == p {
 		return
 	}
-	if r.pools[key] = p; p == (Pool{}) {
-		delete(r.pools, key)
+	if had {
+		r.count(cidr, -1)
+		delete(r.pools, cidr)
 	}
-	for _, cidr := range []netip.Prefix{old.CIDR, p.CIDR} {
-		if !cidr.IsValid() {
-			continue
-		}
-		if _, had := r.modes[cidr]; had {
-			r.count(cidr, -1)
-			delete(r.modes, cidr)
-		}
-		for _, k := range slices.Backward(slices.Sorted(maps.Keys(r.pools))) { // the first by key has the last word
-			if q := r.pools[k]; q.CIDR == cidr {
-				r.modes[cidr] = q
-			}
-		}
-		if _, has := r.modes[cidr]; has {
-			r.count(cidr, 1)
-		}
+	if p != (Pool{}) {
+		r.pools[cidr] = p
+		r.count(cidr, 1)
 	}
 	r.all = true
 }
@@ -234,7 +221,7 @@ func (r *Reach) pool(block netip.Prefix) (in Pool) {
 	for bits := range r.bits {
 		if bits > longest && bits <= block.Bits() {
 			p, err := block.Addr().Prefix(bits)
-			if pool, is := r.modes[p]; err == nil && is {
+			if pool, is := r.pools[p]; err == nil && is {
 				longest, in = bits, pool
 			}
 		}
@@ -265,6 +252,9 @@ func (r *Reach) SetBlock(key string, b Block) {
 	r.dirty[key] = struct{}{}
 }
 
+// Lent is which addresses of a block other nodes have.
+func (r *Reach) Lent(key string) map[netip.Addr]string { return r.blocks[key].Lent }
+
 // each calls yield for each node that has addresses of a block, perhaps more than once.
 func (b Block) each(yield func(node string)) {
 	if b.Owner != "" {
@@ -288,7 +278,7 @@ func (r *Reach) Flush(b *intent.Batch) (goneSets, gonePeers []intent.Key) {
 		r.all = false
 	}
 	for key := range r.dirty {
-		r.table.Set(key, r.routes(r.blocks[key]))
+		r.table.Set(key, Owner{}, r.routes(r.blocks[key]))
 	}
 	clear(r.dirty)
 	for _, name := range slices.Sorted(maps.Keys(r.again)) {
@@ -352,7 +342,7 @@ func (r *Reach) Len() int {
 	for _, s := range r.sets {
 		n += len(s.count)
 	}
-	return n + len(r.nodes) + len(r.pools) + len(r.modes) + len(r.bits) + len(r.blocks) + len(r.users) + len(r.claims) + len(r.peers)
+	return n + len(r.nodes) + len(r.pools) + len(r.bits) + len(r.blocks) + len(r.users) + len(r.claims) + len(r.peers)
 }
 
 // family is an index of a Node's Net.
@@ -405,7 +395,7 @@ func (r *Reach) wanted(k intent.TunnelKind) bool {
 	if encrypts(k) { // pools have no say
 		return true
 	}
-	for _, p := range r.modes {
+	for _, p := range r.pools {
 		if p.Mode != ByBGP && p.By == k {
 			return true
 		}
@@ -439,17 +429,23 @@ func (r *Reach) peer(name string, k intent.TunnelKind) (intent.TunnelPeer, bool)
 }
 
 // routes returns those of a block. The addresses of an own one that no endpoint has lead nowhere: else a packet to one would follow the
-// default route, and perhaps loop.
+// default route, and perhaps loop. Not that of a block with a single one: Calico's plugin makes the route to its workload before the endpoint is
+// known, and could not (EEXIST).
 func (r *Reach) routes(b Block) []intent.Route {
 	if !b.CIDR.IsValid() {
 		return nil
 	}
 	in := r.pool(b.CIDR)
 	var out []intent.Route
-	if b.Owner == r.self {
+	owner, single := b.Owner, b.CIDR.IsSingleIP()
+	if node := b.Lent[b.CIDR.Addr()]; single && node != "" {
+		owner = node // whoever has the address
+	}
+	switch {
+	case owner == r.self && !single:
 		out = append(out, intent.Route{Dst: b.CIDR, Kind: intent.RouteBlackhole})
-	} else if b.Owner != "" {
-		out = r.to(out, b.Owner, b.CIDR, in)
+	case owner != r.self && owner != "":
+		out = r.to(out, owner, b.CIDR, in)
 	}
 	for a, node := range b.Lent {
 		if dst := hostPrefix(a); node != r.self && dst != b.CIDR {

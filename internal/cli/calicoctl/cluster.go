@@ -158,6 +158,16 @@ func (c *command) importAll(ctx context.Context) error {
 	return c.own(ctx, "datastore", "import", "-f", c.args.text(optFile.name))
 }
 
+// policyNames stores policies of older versions under the names that users know. calicoctl's documentation has it called once all agents know these.
+func (c *command) policyNames(ctx context.Context) error {
+	force := map[bool][]string{true: {"--force"}}[c.args.has(optMismatch.name)]
+	out, err := c.quietly(ctx, append([]string{"datastore", "migrate-policy-names", "-o", "json"}, force...)...)
+	if err != nil {
+		return err
+	}
+	return wording.Migrated(c.Out, out)
+}
+
 // clusterDiags collects what is needed to find a fault of a cluster, in this directory.
 func (c *command) clusterDiags(ctx context.Context) error {
 	file := "calico-diagnostics-" + time.Now().UTC().Format("20060102_150405") + ".tar.gz"

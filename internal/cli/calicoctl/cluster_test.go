@@ -80,7 +80,7 @@ func TestWhatIsNotDoneSaysWhatToDoInstead(t *testing.T) {
 	t.Setenv("TWILL_SOCKET", filepath.Join(t.TempDir(), "none"))
 	start(t).follow(
 		step{args: "node status", fails: true, has: []string{"Calico process is not running."}},
-		step{args: "node run --node-image=calico/node --ip=1.2.3.4", fails: true, has: []string{"twill node install"}},
+		step{args: "node run --dryrun --ip=1.2.3.4", has: []string{"twill node install --env=ETCD_ENDPOINTS=", "--env=IP=1.2.3.4"}},
 		step{args: "cluster diags --since=5", fails: true, has: []string{"want a time with its unit"}},
 	)
 }

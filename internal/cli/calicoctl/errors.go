@@ -1,7 +1,6 @@
 package calicoctl
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -37,16 +36,12 @@ func worded(ref api.Ref, err error) error {
 	var gone *resources.MissingError
 	var stale *resources.StaleError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &there), errors.Is(err, datastore.ErrExists):
 		return &existsError{fmt.Errorf("resource already exists: %s", id(ref))}
 	case errors.As(err, &gone), errors.Is(err, datastore.ErrNotFound):
 		return &goneError{notThere(ref)}
 	case errors.As(err, &stale), errors.Is(err, datastore.ErrConflict):
 		return fmt.Errorf("update conflict: %s", id(ref))
-	case errors.Is(err, context.DeadlineExceeded):
-		return err
 	}
 	return err
 }

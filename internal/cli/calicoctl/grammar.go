@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/twillnet/twill/internal/cli/calicoctl/flags"
+	"github.com/twillnet/twill/internal/cli/calicoctl/noderun"
 )
 
 // option is a flag of calicoctl's.
@@ -72,7 +73,7 @@ func verbs() []verb {
 		{name: "node status", about: "Show whether the agent runs, and its BGP sessions.", options: ofAll, run: (*command).nodeStatus},
 		{name: "node checksystem", about: "Check that the kernel can do what is needed.", options: join([]option{{name: "kernel-config", short: "f", value: "kernel-config", help: "accepted: the kernel itself is asked"}}, ofAll), run: (*command).nodeCheck},
 		{name: "node diags", about: "Collect what is needed to find a fault.", options: join([]option{{name: "log-dir", value: "LOG_DIR", help: "where logs are"}}, ofAll), run: (*command).nodeDiags},
-		{name: "node run", about: "Run a node.", options: ofAll, most: -1, run: (*command).nodeRun},
+		{name: "node run", about: "Have this host run a node at each boot, or run one in the foreground.", options: ofAll, run: (*command).nodeRun},
 		{name: "cluster diags", about: "Collect what is needed to find a fault of a cluster.", options: join([]option{
 			{name: "since", value: "SINCE", help: "only what was logged since then: 90s, 10m, 5h"},
 			{name: "max-logs", value: "MAXLOGS", def: "5", help: "pods of each DaemonSet, Deployment and StatefulSet"},
@@ -84,6 +85,7 @@ func verbs() []verb {
 		{name: "datastore migrate unlock", about: "Go on.", options: ofAll, run: (*command).unlock},
 		{name: "datastore migrate export", about: "Write the whole datastore to standard output; it must be locked.", options: ofAll, checked: true, run: (*command).export},
 		{name: "datastore migrate import", about: "Put an export into Kubernetes' API.", options: join([]option{optFile}, ofAll), byFile: true, run: (*command).importAll},
+		{name: "datastore migrate-policy-names", about: "Store policies of versions before v3.32 under the names that get shows.", options: ofAll, checked: true, run: (*command).policyNames},
 		{name: "version", about: "Print versions.", options: join([]option{{name: "poll", value: "POLL", help: "ask again at this interval"}, {name: "client", help: "this binary's only"}}, ofAll), run: (*command).version},
 	}
 }
@@ -168,6 +170,9 @@ func (p parsed) word(at int) string {
 
 func (v verb) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	if v.name == "node run" {
+		noderun.AddFlags(f)
+	}
 	for _, o := range v.options {
 		if o.value == "" {
 			f.BoolP(o.name, o.short, false, o.help)
@@ -191,9 +196,6 @@ func (v verb) parse(args []string, words int) (p parsed, err error) {
 				rest[i] = "-A"
 			}
 		}
-	}
-	if v.name == "node run" {
-		p.flags.ParseErrorsAllowlist.UnknownFlags = true // it answers with what to do instead
 	}
 	if err := p.flags.Parse(rest); err != nil {
 		return p, bad

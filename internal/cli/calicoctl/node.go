@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/cli/calicoctl/noderun"
 	"github.com/twillnet/twill/internal/cli/calicoctl/wording"
 	"github.com/twillnet/twill/internal/cli/conn"
 )
@@ -47,6 +48,10 @@ func (c *command) nodeDiags(ctx context.Context) error {
 	return c.own(ctx, "node", "diags", "--log-dir="+cmp.Or(c.args.text("log-dir"), "/var/log/calico"))
 }
 
-func (c *command) nodeRun(context.Context) error {
-	return errors.New("node run: this would start a container of Calico; twill node install makes this host a node with systemd, and twill node runs one in the foreground or in a container. Both read the environment of calico/node")
+func (c *command) nodeRun(ctx context.Context) error {
+	code, err := noderun.Run(ctx, c.Env, c.args.flags, noderun.Twill(c.twill))
+	if err == nil && code != 0 {
+		err = exitCode(code)
+	}
+	return err
 }

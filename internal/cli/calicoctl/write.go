@@ -301,19 +301,19 @@ func (c *command) label(ctx context.Context) error {
 	kindWord, name := c.args.word(0), c.args.word(1)
 	did := "set label " + key + " on"
 	edit := func(doc any) (any, error) {
-		was, had := labelOf(doc, key)
+		was, had := wording.LabelOf(doc, key)
 		switch {
 		case remove && !had:
 			return nil, &plainError{fmt.Sprintf("can not remove label of %s %s, key %s does not exist", kindWord, name, key)}
 		case remove:
 			did = "removed label " + key + " from"
-			return resources.MergePatch(doc, labels(key, nil)), nil
+			return resources.MergePatch(doc, wording.LabelPatch(key, nil)), nil
 		case had && was != value && !c.args.has("overwrite"):
 			return nil, &plainError{fmt.Sprintf("failed to update label of %s %s, key %s is already present. please use '--overwrite' to set a new value.", kindWord, name, key)}
 		case had:
 			did = "updated label " + key + " on"
 		}
-		return resources.MergePatch(doc, labels(key, value)), nil
+		return resources.MergePatch(doc, wording.LabelPatch(key, value)), nil
 	}
 	return c.with(ctx, func(ctx context.Context, s datastore.Store) error {
 		_, err := resources.Rewriting(ctx, s, resources.Rewrite{Ref: i.ref, What: "labeled", Edit: edit})
@@ -333,18 +333,6 @@ type plainError struct{ text string }
 
 // Error is part of error.
 func (e *plainError) Error() string { return e.text }
-
-func labelOf(doc any, key string) (string, bool) {
-	top, _ := doc.(map[string]any)
-	meta, _ := top["metadata"].(map[string]any)
-	all, _ := meta["labels"].(map[string]any)
-	v, ok := all[key]
-	return resources.Cell(v), ok
-}
-
-func labels(key string, value any) map[string]any {
-	return map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}}
-}
 
 func (c *command) validate(context.Context) error {
 	items, _, err := c.checked("validate")

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -208,7 +207,7 @@ func newFlags(w io.Writer) flags {
 var meanings = map[string]string{
 	"v": "print the version", "felix": "run the agent", "bpf": "refused: there is no BPF dataplane", "init": "close this host until its agent has programmed it",
 	"startup": "make the datastore ready and write this node's addresses", "shutdown": "nothing: policy stays in force", "monitor-addresses": "keep this node's addresses in its Node",
-	"complete-startup": "nothing: the controllers say that the network is available", "confd": "keep BIRD's configuration, and render templates of users", "allocate-tunnel-addrs": "wait: the agent assigns them",
+	"complete-startup": "wait until the agent is ready, and say in Kubernetes that the node has a network; it ends then, or after five minutes with an error", "confd": "keep BIRD's configuration, and render templates of users", "allocate-tunnel-addrs": "wait: the agent assigns them",
 	"monitor-token": "wait: the plugin needs no token", "node-services": "keep this node's addresses: the rest is the agent's and the speaker's", "hostpath-init": "nothing: the daemons run as root",
 	"status-reporter": "wait: the speaker writes CalicoNodeStatus", "show-status": "print what runs on this host",
 }
@@ -268,6 +267,8 @@ func (c *command) act(ctx context.Context, action string, f flags) int {
 			}
 		}
 		return c.ended(node.Register(ctx, c.Env, func(l conn.Local) (first.Startup, error) { return startup(ctx, c.Env, l) }))
+	case "complete-startup":
+		return c.ended(c.completeStartup(ctx))
 	case "monitor-addresses", "node-services":
 		return c.ended(node.KeepAddresses(ctx, c.Env))
 	case "show-status":
@@ -320,7 +321,7 @@ func (c *command) probe(ctx context.Context, f flags) int {
 	if err != nil {
 		return c.refuse("calico/node check error: %v", err)
 	}
-	at := net.JoinHostPort(l.Settings.Health.Host, strconv.Itoa(l.Settings.Health.Port))
+	at := healthOf(l)
 	if *f.felixLive && !answers(ctx, at, "liveness") {
 		return c.refuse("calico/node is not ready: Felix is not live: http://%s/liveness", at)
 	}

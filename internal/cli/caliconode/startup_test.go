@@ -1,13 +1,42 @@
 package caliconode
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
 )
+
+// TestAStartThatMayNotReadEndsAndSaysWhat: a supervisor starts it again once somebody has given it the right.
+func TestAStartThatMayNotReadEndsAndSaysWhat(t *testing.T) {
+	alone(t)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"user node may not %s %s"}`, r.Method, r.URL.Path)
+	}))
+	defer srv.Close()
+	for name, value := range map[string]string{"DATASTORE_TYPE": "kubernetes", "K8S_API_ENDPOINT": srv.URL, "K8S_API_TOKEN": "t", "CALICO_API_GROUP": string(form.V3), "IP": "none"} {
+		t.Setenv(name, value)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, code, out := call(ctx, "calico-node", "-startup")
+	if code != 1 || ctx.Err() != nil {
+		t.Errorf("exit code %d, %v: want 1 at once", code, ctx.Err())
+	}
+	for _, part := range []string{"user node may not GET ", "twill kube node"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("it says %s, want %q", out, part)
+		}
+	}
+}
 
 // TestWhatInstallersLeaveInAClusterIsRead, as an API server answers: kubeadm's ConfigMap has the ranges of pods in YAML in a text.
 func TestWhatInstallersLeaveInAClusterIsRead(t *testing.T) {

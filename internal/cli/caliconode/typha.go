@@ -44,7 +44,8 @@ func typhaSettings() []typhaSetting {
 		{"EtcdCaFile", "ETCD_CA_CERT_FILE", nil, testTypha, "etcd's authority"},
 		{"EtcdCertFile", "ETCD_CERT_FILE", nil, testTypha, "the certificate that etcd is shown"},
 		{"EtcdKeyFile", "ETCD_KEY_FILE", nil, testTypha, "its key"},
-		{"ServerPort", "--listen", port, testTypha, "where clients reach it, on all addresses"},
+		{"ServerHost", "", nil, testTypha, "at which address clients reach it; all"},
+		{"ServerPort", "", nil, testTypha, "at which port; 5473"},
 		{"CAFile", "--tls-ca", nil, testTLS, "authority of clients' certificates"},
 		{"ServerCertFile", "--tls-cert", nil, testTLS, "the relay's certificate"},
 		{"ServerKeyFile", "--tls-key", nil, testTLS, "its key"},
@@ -131,6 +132,10 @@ func typha(file string) (flags, idle []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	listen, err := typhaListen(get)
+	if err != nil {
+		return nil, nil, err
+	}
 	switch mode := get("ConnectionRebalancingMode"); strings.ToLower(mode) {
 	case "", "none":
 	case "kubernetes":
@@ -139,7 +144,19 @@ func typha(file string) (flags, idle []string, err error) {
 		return nil, nil, fmt.Errorf("TYPHA_CONNECTIONREBALANCINGMODE is %q: want none or kubernetes", mode)
 	}
 	slices.Sort(idle)
-	return append(flags, more...), idle, nil
+	return slices.Concat(listen, flags, more), idle, nil
+}
+
+// typhaListen is where clients reach it, if something says so.
+func typhaListen(get func(name string) string) (flags []string, err error) {
+	if get("ServerHost") == "" && get("ServerPort") == "" {
+		return nil, nil
+	}
+	number, err := port(cmp.Or(get("ServerPort"), "5473"))
+	if err != nil {
+		return nil, fmt.Errorf("TYPHA_SERVERPORT is %q: %w", get("ServerPort"), err)
+	}
+	return []string{"--listen=" + net.JoinHostPort(get("ServerHost"), number[1:])}, nil
 }
 
 // typhaEtcd sets where etcd is, if that is given in the form of an address.

@@ -32,6 +32,8 @@ func TestSettingsOfTyphaBecomeFlags(t *testing.T) {
 		given, want string // NAME=VALUE…, and flags, or variables, or what is printed
 	}{
 		{"ServerPort=1234", "--listen=:1234" + usual},
+		{"ServerHost=192.0.2.1 LogSeverityScreen=Warning", "--listen=192.0.2.1:5473 --log-level=warning" + usual},
+		{"ServerHost=2001:db8::1 ServerPort=1234", "--listen=[2001:db8::1]:1234" + usual},
 		{"CAFile=/ca ServerCertFile=/c ServerKeyFile=/k ClientCN=agent ClientURISAN=spiffe://x/y", "--tls-ca=/ca --tls-cert=/c --tls-key=/k --client-cn=agent --client-uri-san=spiffe://x/y" + usual},
 		{"ServerPingIntervalSecs=5 ServerPongTimeoutSecs=60.5 ServerHandshakeTimeoutSecs=1", "--ping-interval=5s --pong-timeout=1m0.5s --handshake-timeout=1s" + usual},
 		{"ShutdownTimeoutSecs=300", "--drain=5m0s" + usual},

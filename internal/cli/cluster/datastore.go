@@ -39,7 +39,7 @@ func (c *command) datastoreCmd() *cobra.Command {
 	migrate.AddCommand(c.migrateExportCmd())
 	cmd.AddCommand(c.exportCmd())
 	cmd.AddCommand(parts()...)
-	cmd.AddCommand(migrate, c.mirrorCmd())
+	cmd.AddCommand(migrate, c.policyNamesCmd(), c.mirrorCmd())
 	return cmd
 }
 
@@ -48,8 +48,9 @@ func (c *command) lockCmd(lock bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unlock",
 		Short: "Let agents and plugins work with the datastore again",
-		Long: `Set datastoreReady of clusterinformation/default to true. Agents follow the
-datastore again.
+		Long: `Set datastoreReady of clusterinformation/default to true; one that is missing is
+made. Agents follow the datastore again: what it lacks goes from the kernels, so
+put its content back first if it was lost.
 
 Exit code: 0 it is unlocked, 1 it could not be done, 2 usage.`,
 		Example: "  twill datastore unlock",
@@ -57,7 +58,8 @@ Exit code: 0 it is unlocked, 1 it could not be done, 2 usage.`,
 	if lock {
 		cmd.Use, cmd.Short, cmd.Example = "lock", "Freeze the cluster while the datastore is worked on", "  twill datastore lock"
 		cmd.Long = `Set datastoreReady of clusterinformation/default to false. Agents keep what is in
-the kernel and change nothing, until "twill datastore unlock".
+the kernel and change nothing, until "twill datastore unlock", also if the
+datastore is emptied or lost meanwhile.
 
 Exit code: 0 it is locked, 1 it could not be done, 2 usage.`
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/mirror"
+	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/terminal"
 )
 
@@ -149,6 +150,9 @@ Exit code: 0 it is said, 1 it is refused or could not be done, 2 usage.`,
 					}
 				}
 				err := mirror.Complete(ctx, s, args[0], of)
+				if err == nil {
+					err = resources.EnsureReady(ctx, s)
+				}
 				if errors.Is(err, mirror.ErrSuperseded) {
 					err = fmt.Errorf("%w; begin again", err)
 				}

@@ -20,6 +20,7 @@ func TestAMirrorIsRebuiltByHand(t *testing.T) {
 	clitest.Contains(t, c.Want(1, "", "datastore", "mirror", "status"), "operator", "rebuilding", generation)
 	c.Want(0, "", "datastore", "mirror", "complete", "operator", "--generation", generation)
 	clitest.Contains(t, c.Want(0, "", "datastore", "mirror", "status"), "complete", generation)
+	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":true`) // without it agents that knew one would stay as they are
 
 	c.Want(0, "", "datastore", "mirror", "begin", "operator")
 	clitest.Contains(t, c.Want(1, "", "datastore", "mirror", "complete", "operator", "--generation", generation), "begin again")

@@ -47,6 +47,17 @@ func TestCalicoctlsConfigurationFileSaysWhereTheDatastoreIs(t *testing.T) {
 	want("a flag is the most specific", env)
 }
 
+// TestEndpointsMayHaveBlanksAndEmptyOnesAmongThem, as in upstream's settings.
+func TestEndpointsMayHaveBlanksAndEmptyOnesAmongThem(t *testing.T) {
+	for text, want := range map[string]string{
+		" http://192.0.2.1:2379 , ,https://192.0.2.2:2379,": "http://192.0.2.1:2379 https://192.0.2.2:2379", " , ": DefaultEndpoint, "": DefaultEndpoint,
+	} {
+		if got := etcdOf(etcdSpec{Endpoints: text}).Endpoints; strings.Join(got, " ") != want {
+			t.Errorf("%q: %q, want %s", text, got, want)
+		}
+	}
+}
+
 // TestTheNearestSourceSaysWhichOfTwoWays: DNS or endpoints, texts or files; of two that one source has, neither is taken.
 func TestTheNearestSourceSaysWhichOfTwoWays(t *testing.T) {
 	const endpoints = "  etcdEndpoints: http://file:2379\n"

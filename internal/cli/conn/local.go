@@ -208,7 +208,7 @@ func nodeName(dir string) string {
 		}
 	}
 	host, _ := os.Hostname()
-	return strings.ToLower(cmp.Or(os.Getenv("HOSTNAME"), host))
+	return strings.ToLower(cmp.Or(strings.TrimSpace(os.Getenv("HOSTNAME")), host))
 }
 
 // KeepUpstreamsName writes the name down where upstream's node does, and its plugin of CNI reads it. Its directory is a volume of the

@@ -71,7 +71,20 @@ func etcdOf(sources ...etcdSpec) datastore.Config {
 		}
 	}
 	if out.DiscoverySRV == "" {
-		out.Endpoints = strings.Split(cmp.Or(endpoints, DefaultEndpoint), ",")
+		out.Endpoints = listOf(endpoints)
+		if len(out.Endpoints) == 0 {
+			out.Endpoints = []string{DefaultEndpoint}
+		}
+	}
+	return out
+}
+
+// listOf are the elements of a text with commas, without blanks around them; an empty one is none.
+func listOf(text string) (out []string) {
+	for _, e := range strings.Split(text, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			out = append(out, e)
+		}
 	}
 	return out
 }

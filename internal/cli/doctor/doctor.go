@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/agent"
@@ -29,6 +30,7 @@ import (
 	"github.com/twillnet/twill/internal/doctor/takeover"
 	"github.com/twillnet/twill/internal/hostfacts"
 	"github.com/twillnet/twill/internal/leftovers"
+	"github.com/twillnet/twill/internal/node"
 	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/terminal"
 )
@@ -40,8 +42,8 @@ type doctorFlags struct {
 	agentAt, bgpAt, bgp, fix string
 	force                    bool
 
-	takeOver                                                bool
-	felixConfig, confDir, binDir, secrets, secretsNamespace string // with takeOver: where to look
+	takeOver                                                         bool
+	felixConfig, nodeEnv, confDir, binDir, secrets, secretsNamespace string // with takeOver: where to look
 }
 
 func (c *command) doctorCmd() *cobra.Command {
@@ -65,8 +67,8 @@ refused while that agent runs, and while ours does not guard workloads.
 With --take-over, say what happens when Twill takes the place of Calico's agent here,
 before, while or after that is done: what blocks it, what changes and when, what stays
 the same, and the next steps, also those of the way back. It reads the datastore, the
-kernel, the environment and the file of settings of Calico's agent, and networks of
-container runtimes. Nothing is changed, and nothing sent to hosts but the datastore's:
+kernel, the environment and settings of Calico's agent, /etc/twill/node.env, and networks
+of container runtimes. Nothing is changed, and nothing sent to hosts but the datastore's:
   ` + strings.Join(takeover.About(), "\n  ") + `
 
 Exit code: 0 nothing fails or blocks, 1 something does, 2 usage.`,
@@ -77,7 +79,7 @@ Exit code: 0 nothing fails or blocks, 1 something does, 2 usage.`,
 				return console.Usage("--fix %s: there is only --fix leftovers", d.fix)
 			}
 			if d.takeOver {
-				return c.takeOver(cmd.Context(), &d)
+				return c.takeOver(cmd, &d)
 			}
 			f, err := c.facts(cmd.Context(), &d)
 			if err != nil {
@@ -107,20 +109,35 @@ Exit code: 0 nothing fails or blocks, 1 something does, 2 usage.`,
 func (d *doctorFlags) addFlags(cmd *cobra.Command) {
 	d.AddFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&d.agentAt, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
-	f.StringVar(&d.bgpAt, "bgp-socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
-	f.StringVar(&d.bgp, "bgp", conn.Speaker(), "what speaks BGP on this host, as in \"twill node --bgp\": on, bird, reflector, bird-reflector or off (TWILL_BGP)")
+	f.StringVar(&d.agentAt, "socket", "", "the agent's socket (TWILL_SOCKET)")
+	f.StringVar(&d.bgpAt, "bgp-socket", "", "the BGP daemon's socket (TWILL_BGP_SOCKET)")
+	f.StringVar(&d.bgp, "bgp", "", "what speaks BGP on this host, as in \"twill node --bgp\": on, bird, reflector, bird-reflector or off (TWILL_BGP)")
 	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "reflector", "bird-reflector", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
 	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted; with --take-over: that is provided for")
 	f.BoolVar(&d.takeOver, "take-over", false, "say what a take-over from Calico's agent changes here, and what blocks it")
 	f.StringVar(&d.felixConfig, "felix-config", caliconode.FelixConfig, "with --take-over: the file of settings of Calico's agent")
-	f.StringVar(&d.confDir, "conf-dir", cmp.Or(os.Getenv("CNI_NET_DIR"), cni.DefaultConfDir), "with --take-over: where runtimes look for networks (CNI_NET_DIR)")
+	f.StringVar(&d.nodeEnv, "env-file", node.EnvFile, "with --take-over: the environment of Twill's units, for variables that are not set here")
+	f.StringVar(&d.confDir, "conf-dir", "", "with --take-over: where runtimes look for networks (CNI_NET_DIR)")
 	f.StringVar(&d.binDir, "bin-dir", cni.DefaultBinDir, "with --take-over: where runtimes look for plugins")
-	f.StringVar(&d.secrets, "secrets-dir", os.Getenv("TWILL_SECRETS_DIR"), "with --take-over: where passwords of BGP sessions are files (TWILL_SECRETS_DIR; default "+bgpdaemon.DefaultSecrets+", and with Kubernetes none)")
-	f.StringVar(&d.secretsNamespace, "secrets-namespace", cmp.Or(os.Getenv("NAMESPACE"), "kube-system"), "with --take-over and DATASTORE_TYPE=kubernetes: of the Secrets that passwords are in (NAMESPACE)")
+	f.StringVar(&d.secrets, "secrets-dir", "", "with --take-over: where passwords of BGP sessions are files (TWILL_SECRETS_DIR; default "+bgpdaemon.DefaultSecrets+", and with Kubernetes none)")
+	f.StringVar(&d.secretsNamespace, "secrets-namespace", "", "with --take-over and DATASTORE_TYPE=kubernetes: of the Secrets that passwords are in (NAMESPACE)")
+	d.byEnvironment(f)
 	cmd.MarkFlagsMutuallyExclusive("take-over", "fix")
 	d.output.AddFlag(cmd)
+}
+
+// byEnvironment gives flags that nobody has set the values that variables say now, which are their defaults.
+func (d *doctorFlags) byEnvironment(f *pflag.FlagSet) {
+	for name, value := range map[string]string{
+		"socket": conn.AgentSocket(), "bgp-socket": conn.BgpSocket(), "bgp": conn.Speaker(), "conf-dir": cmp.Or(os.Getenv("CNI_NET_DIR"), cni.DefaultConfDir),
+		"secrets-dir": os.Getenv("TWILL_SECRETS_DIR"), "secrets-namespace": cmp.Or(os.Getenv("NAMESPACE"), "kube-system"),
+	} {
+		if flag := f.Lookup(name); !flag.Changed {
+			flag.DefValue = value
+			_ = flag.Value.Set(value) // any text is one
+		}
+	}
 }
 
 // facts gathers all that is judged.
@@ -186,10 +203,7 @@ func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.
 		f.Store.Err = err.Error()
 		return plan.Plan{}
 	}
-	if s, err := api.DecodeStored(u); err == nil {
-		info, ok := s.Resource.(*api.ClusterInformation)
-		f.Store.Frozen = ok && info.Spec.Locked()
-	}
+	f.Store.Frozen, f.Store.Unsaid = readinessOf(u)
 	world := plan.New()
 	for _, prefix := range plan.Prefixes() {
 		snap, err := store.List(ctx, prefix)
@@ -204,6 +218,21 @@ func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.
 		}
 	}
 	return world.Plan(f.Node)
+}
+
+// readinessOf is what the stored ClusterInformation default says: that the datastore is locked, or why it does not say that it is ready.
+func readinessOf(u api.Update) (locked bool, unsaid string) {
+	s, err := api.DecodeStored(u)
+	info, ok := s.Resource.(*api.ClusterInformation)
+	switch {
+	case u.Value == nil:
+		return false, "it has no ClusterInformation default"
+	case err != nil || !ok:
+		return false, "its ClusterInformation default cannot be read"
+	case info.Spec.DatastoreReady == nil:
+		return false, "its ClusterInformation default has no datastoreReady"
+	}
+	return info.Spec.Locked(), ""
 }
 
 // membersOf are the servers of a store that has several.

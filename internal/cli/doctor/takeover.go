@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/agent"
 	bgpdaemon "github.com/twillnet/twill/internal/bgp/daemon"
@@ -41,8 +43,14 @@ type outlook struct {
 }
 
 // takeOver says what a take-over from an upstream agent will change on this host, and what blocks it.
-func (c *command) takeOver(ctx context.Context, d *doctorFlags) error {
-	t, err := c.takeoverFacts(ctx, d)
+func (c *command) takeOver(cmd *cobra.Command, d *doctorFlags) error {
+	undo, err := withFile(d.nodeEnv)
+	if err != nil {
+		return err
+	}
+	defer undo()
+	d.byEnvironment(cmd.Flags())
+	t, err := c.takeoverFacts(cmd.Context(), d)
 	if err != nil {
 		return err
 	}

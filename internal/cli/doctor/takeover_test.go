@@ -43,7 +43,7 @@ type outlook struct {
 func look(t *testing.T, c *clitest.CLI, ns *netnstest.NS, code int, args ...string) (o outlook, lines string) {
 	t.Helper()
 	dir := t.TempDir()
-	args = append([]string{"doctor", "--take-over", "-o", "json", "--node", "h1", "--socket", filepath.Join(dir, "none"), "--data-dir", dir, "--felix-config", filepath.Join(dir, "felix.cfg")}, args...)
+	args = append([]string{"doctor", "--take-over", "-o", "json", "--node", "h1", "--socket", filepath.Join(dir, "none"), "--data-dir", dir, "--felix-config", filepath.Join(dir, "felix.cfg"), "--env-file", filepath.Join(dir, "none.env")}, args...)
 	var got int
 	var out, errs string
 	ns.Do(func() { got, out, errs = c.Run("", args...) })
@@ -105,8 +105,8 @@ func TestAHostOfCalicosIsJudged(t *testing.T) {
 		"changes settings: logSeverityScreen is Debug by environment of calico-node, and Twill would have Info (default)\n",
 		"changes addresses: 10.65.0.5: each is an endpoint's, and not allocated",
 		"changes cni: " + conf + ": runtimes call calico, which is Calico's binary now",
-		"changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter); 1 chains of iptables-nft, ip6 (filter); table ip calico; 1 ipsets: cali40s:clients; " +
-			"1 routes: 10.65.2.0/26 via 192.0.2.2 dev eth0 proto 12; devices vxlan.calico\n",
+		"changes rules: what Calico made in the kernel is removed: 1 chain of iptables-legacy, ip (filter); 1 chain of iptables-nft, ip6 (filter); table ip calico; 1 ipset: cali40s:clients; " +
+			"1 route: 10.65.2.0/26 via 192.0.2.2 dev eth0 proto 12; devices vxlan.calico\n",
 		"changes rules: Calico's rules stay in force beside ours",
 		"same node: Node h1\n", "same kernel: Linux ", "same workloads: 1 workload here with their interfaces", "same bgp: 1 session of BGP, AS 64512: h2\n",
 	} {
@@ -189,5 +189,40 @@ func TestAnAgentThatAnswersNothingIsNotTakenForNone(t *testing.T) {
 	o, lines := look(t, c, ns, 1, "--socket", agentThatSays(t, t.TempDir(), "no JSON"))
 	if want := "blocks agent: whether Twill's agent runs is not known: "; !strings.Contains(lines, want) || o.Stage != "unknown" {
 		t.Errorf("%q is not in:\n%s%+v", want, lines, o)
+	}
+}
+
+// TestTheEnvironmentOfTwillsUnitsCounts where it is not set here, and is forgotten afterwards: it is that of the agent that will run.
+func TestTheEnvironmentOfTwillsUnitsCounts(t *testing.T) {
+	clitest.ClearStoreEnv(t)
+	ns, c := ofCalico(t), newCLI(t)
+	c.Want(0, resources, "apply", "-f", "-")
+	_, stop := ns.Called("calico-node", "FELIX_LOGSEVERITYSCREEN=Debug", "ETCD_ENDPOINTS=http://192.0.2.9:2379")
+	defer stop()
+	file := filepath.Join(t.TempDir(), "node.env")
+	if err := os.WriteFile(file, []byte("# of an operator\n; and another\n\nFELIX_LOGSEVERITYSCREEN='Debug'\nETCD_ENDPOINTS=\"http://192.0.2.9:2379\"\nTWILL_BGP=off\nno assignment\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	at := []string{"--etcd", "http://192.0.2.9:2379", "--conf-dir", dir, "--bin-dir", dir, "--secrets-dir", dir}
+	differs := "logSeverityScreen is Debug by environment of calico-node, and Twill would have Info"
+	if _, lines := look(t, c, ns, 1, at...); !strings.Contains(lines, differs) || !strings.Contains(lines, "same bgp: 1 session") && !strings.Contains(lines, "blocks bgp") {
+		t.Errorf("without the file:\n%s", lines)
+	}
+	_, lines := look(t, c, ns, 0, append(at, "--env-file", file)...) // and without BGP it needs no password
+	if strings.Contains(lines, differs) {
+		t.Errorf("with the file:\n%s", lines)
+	}
+	for _, name := range []string{"FELIX_LOGSEVERITYSCREEN", "TWILL_BGP"} {
+		if v, set := os.LookupEnv(name); set {
+			t.Errorf("%s is %q afterwards", name, v)
+		}
+	}
+	t.Setenv("FELIX_LOGSEVERITYSCREEN", "Warning")
+	if _, lines := look(t, c, ns, 0, append(at, "--env-file", file)...); !strings.Contains(lines, "and Twill would have Warning") {
+		t.Errorf("what is set here does not go first:\n%s", lines)
+	}
+	if code, _, errs := c.Run("", "doctor", "--take-over", "--env-file", dir); code != 1 || !strings.Contains(errs, "read the environment of Twill's units") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

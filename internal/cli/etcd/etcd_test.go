@@ -134,6 +134,7 @@ func await(t *testing.T, want string, args ...string) {
 		if ctx.Err() != nil {
 			t.Fatalf("twill %s says\n%s\nwant %q", strings.Join(args, " "), out.String(), want)
 		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestWhySaysWhatNodesDoNotHaveInForce(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, "", "apply", "-f", clitest.Prod)
 	c.Want(0, rejecting, "apply", "-f", "-")
-	reports(c, "v2/region-west/host/h1/workload/k8s/prod%2Fweb/endpoint/eth0", `{"status":"error","reason":"interface eth7 is not a workload's, and is not touched"}`)
+	reports(c, "v2/region-west/host/h1/workload/k8s/prod%2fweb/endpoint/eth0", `{"status":"error","reason":"interface eth7 is not a workload's, and is not touched"}`)
 	reports(c, "v2/no-region/host/h2/workload/k8s/prod%2Fdb/endpoint/eth0", `{"status":"up","chains":"too many ports have rules of their own"}`)
 	reports(c, "v2/no-region/host/h9/workload/k8s/prod%2Fdb/endpoint/eth0", `{"status":"error","reason":"of another node"}`)
 	reports(c, "v1/host/h1/endpoint/h1", `{"status":"down","reason":"no interface has its addresses"}`)

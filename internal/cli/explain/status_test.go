@@ -12,10 +12,10 @@ func TestStatusOfAllNodesIsWhatTheyLastReported(t *testing.T) {
 	for key, value := range map[string]string{
 		"no-region/host/h1/status":                                    `{"time":"2026-11-21T10:00:30Z","uptime":60,"first_update":false,"ready":true,"version":"v1"}`,
 		"no-region/host/h1/last_reported_status":                      `{"time":"2026-11-21T10:00:30Z","uptime":60,"first_update":false,"ready":true,"version":"v1"}`,
-		"no-region/host/h1/workload/k8s/prod%2Fweb/endpoint/eth0":     `{"status":"up"}`,
-		"no-region/host/h1/workload/k8s/prod%2Fdb/endpoint/eth0":      `{"status":"error","reason":"x"}`,
+		"no-region/host/h1/workload/k8s/prod%2fweb/endpoint/eth0":     `{"status":"up"}`,
+		"no-region/host/h1/workload/k8s/prod%2fdb/endpoint/eth0":      `{"status":"error","reason":"x"}`,
 		"region-west/host/h2/last_reported_status":                    `{"time":"2026-11-21T09:00:00Z","uptime":1,"first_update":true}`,
-		"region-west/host/h2/workload/openstack/p%2Fvm/endpoint/tap0": `not JSON`,
+		"region-west/host/h2/workload/openstack/p%2fvm/endpoint/tap0": `not JSON`,
 		"no-region/neutron_election":                                  `{}`,
 	} {
 		if _, err := c.Store.Create(t.Context(), api.Update{Key: "/calico/felix/v2/" + key, Value: []byte(value)}); err != nil {

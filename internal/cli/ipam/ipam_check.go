@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/ipam"
@@ -193,16 +194,17 @@ func subject(f ipam.Finding) string {
 
 // releasing are the flags of ipam release.
 type releasing struct {
-	ips, reports []string
-	force        bool
-	output       console.Output
+	ips, reports     []string
+	blocksOf, within string
+	force            bool
+	output           console.Output
 }
 
 func (c *command) ipamReleaseCmd() *cobra.Command {
 	var o releasing
 	cmd := &cobra.Command{
-		Use:   "release --ip=ADDRESS… | --from-report=FILE…",
-		Short: "Free addresses, by name or from a report of check",
+		Use:   "release --ip=ADDRESS… | --from-report=FILE… | --blocks-of=NODE",
+		Short: "Free addresses, by name or from a report of check, or a node's blocks",
 		Long: `Free addresses. An address that an endpoint has is not freed without --force:
 another could get it while the first still uses it.
 
@@ -210,13 +212,25 @@ With --from-report, free the leaks that "twill ipam check -o json" has proven.
 Each goes only if it is still the same allocation, by its handle and sequence
 number, and no endpoint has it.
 
+With --blocks-of, have a node give up its blocks, or with --within those in a
+range, so that others can have them. A block with addresses in use stays its,
+unless --force says otherwise: then it is nobody's from now on, and goes with
+its last address. A node that needs addresses claims a block again.
+
 Exit code: 0 all are free, 1 one is not, 2 usage.`,
 		Example: `  twill ipam release --ip=10.65.0.5
-  twill ipam release --from-report=report.json`,
+  twill ipam release --from-report=report.json
+  twill ipam release --blocks-of=n1 --within=10.65.64.0/18`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if (len(o.ips) == 0) == (len(o.reports) == 0) {
-				return console.Usage("ipam release: want --ip or --from-report: twill ipam release --ip=10.65.0.5")
+			if o.ways() != 1 {
+				return console.Usage("ipam release: want one of --ip, --from-report and --blocks-of: twill ipam release --ip=10.65.0.5")
+			}
+			if o.within != "" && o.blocksOf == "" {
+				return console.Usage("ipam release: --within is of a node's blocks: twill ipam release --blocks-of=n1 --within=%s", o.within)
+			}
+			if o.blocksOf != "" {
+				return c.giveUp(cmd.Context(), o)
 			}
 			rs, err := o.wanted()
 			if err != nil {
@@ -231,7 +245,10 @@ Exit code: 0 all are free, 1 one is not, 2 usage.`,
 	f.StringSliceVar(&o.ips, "ip", nil, "addresses to free")
 	f.StringSliceVar(&o.reports, "from-report", nil, "reports whose leaks to free")
 	o.output.AddFlag(cmd)
-	f.BoolVar(&o.force, "force", false, "free addresses that endpoints have, too")
+	f.BoolVar(&o.force, "force", false, "free addresses that endpoints have, or blocks that have addresses in use, too")
+	f.StringVar(&o.blocksOf, "blocks-of", "", "a node, to give up its blocks")
+	f.StringVar(&o.within, "within", "", "of these only those in this range, as ADDRESS/LENGTH")
+	_ = cmd.RegisterFlagCompletionFunc("blocks-of", show.Complete(&c.Conn).Names(api.KindNode)) // it fails only where there is no such flag
 	return cmd
 }
 

@@ -92,6 +92,22 @@ func TestIPAMReleaseSparesEndpoints(t *testing.T) {
 	clitest.Contains(t, c.Want(1, "", "ipam", "check"), "10.65.0.1", "is an endpoint's, and not allocated")
 }
 
+// TestANodesBlocksAreReleased: n1 has 10.65.0.0/28, with addresses in use.
+func TestANodesBlocksAreReleased(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	clitest.Contains(t, c.Want(2, "", "ipam", "release", "--blocks-of=n1", "--ip=10.65.0.1"), "want one of --ip, --from-report and --blocks-of")
+	clitest.Contains(t, c.Want(2, "", "ipam", "release", "--ip=10.65.0.1", "--within=10.65.0.0/24"), "twill ipam release --blocks-of=n1 --within=10.65.0.0/24")
+	clitest.Contains(t, c.Want(2, "", "ipam", "release", "--blocks-of=n1", "--within=10.65.0.1/24"), "want a range such as")
+	clitest.Contains(t, c.Want(0, "", "ipam", "release", "--blocks-of=n1", "--within=10.99.0.0/16"), "n1 has no such block")
+	clitest.Contains(t, c.Want(1, "", "ipam", "release", "--blocks-of=n1", "--within=10.65.0.0/24"), "block 10.65.0.0/28 has addresses in use", "--force gives up such blocks, too")
+	clitest.Contains(t, c.Want(0, "", "get", "blockaffinities"), "n1-10-65-0-0-28")
+	clitest.Contains(t, c.Want(0, "", "ipam", "release", "--blocks-of=n1", "--within=10.65.0.0/24", "--force", "-o", "json"), `{"block":"10.65.0.0/28","node":"n1"}`)
+	if got := c.Want(0, "", "get", "blockaffinities"); strings.Contains(got, "n1-10-65-0-0-28") {
+		t.Errorf("still its:\n%s", got)
+	}
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--ip=10.65.0.1"), "10.65.0.1 is in use")
+}
+
 func TestHowOldALeakMustBeIsTheUsersToSay(t *testing.T) {
 	c := clitest.WithAddresses(newCLI(t))
 	clitest.Contains(t, c.Want(1, "", "ipam", "check"), "10.65.0.4")

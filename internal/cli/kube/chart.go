@@ -66,6 +66,7 @@ var values = []struct{ word, template string }{
 	{"twill-value-namespace", "{{ .Release.Namespace | quote }}"},
 	{"twill-value-backend", "{{ .Values.backend | quote }}"},
 	{"twill-value-network", "{{ .Values.cniNetworkConfig | quote }}"},
+	{"twill-value-links", "{{ .Values.podLinks | quote }}"},
 	{fmt.Sprintf("%q", fmt.Sprint(mtuWord)), "{{ int .Values.mtu | toString | quote }}"},
 	{"\n  - twill-value-secret\n", " {{ .Values.bgpSecrets | toJson }}\n"},
 }
@@ -88,6 +89,7 @@ $1{{- end }}
 const check = `{{- $four := 0 }}{{- $six := 0 }}
 {{- range .Values.pools }}{{ if contains ":" . }}{{ $six = add1 $six }}{{ else }}{{ $four = add1 $four }}{{ end }}{{ end }}
 {{- if or (gt (int $four) 1) (gt (int $six) 1) }}{{ fail "pools: one of each family is the first; make others with twill apply" }}{{ end }}
+{{- if and .Values.podLinks (or .Values.pools .Values.cniNetworkConfig (eq .Values.backend "vxlan")) }}{{ fail "podLinks: whose plugin attaches pods has their addresses and routes: leave out pools, cniNetworkConfig and backend" }}{{ end }}
 `
 
 // chart is the chart's files.
@@ -99,6 +101,7 @@ func chart() ([]file, error) {
 		"mtu":              map[string]any{"type": "integer", "minimum": 0, "maximum": 65535},
 		"pools":            map[string]any{"type": "array", "items": map[string]any{"type": "string", "pattern": "^[0-9a-fA-F.:]+/[0-9]+$"}},
 		"cniNetworkConfig": map[string]any{"type": "string"},
+		"podLinks":         map[string]any{"type": "string", "pattern": "^$|" + linkPrefix.String(), "not": map[string]any{"const": "cali"}},
 		"bgpSecrets":       map[string]any{"type": "array", "items": map[string]any{"type": "string", "minLength": 1}},
 		"global":           map[string]any{"type": "object"}, // Helm's own, of charts that have others in them
 	}
@@ -141,6 +144,10 @@ pools: []
 # cni_network_config of the ConfigMap: a network in place of Twill's own, such as that of Calico's manifest.
 cniNetworkConfig: ""
 
+# Policy alone, of pods that another CNI plugin attaches: what names of their interfaces begin with (eni: Amazon's VPC, azv: Azure's, gke: Google's). There is
+# no CNI plugin of ours and no BGP then.
+podLinks: ""
+
 # Secrets of the release's namespace with passwords of BGP, by name, which nodes may read.
 bgpSecrets: []
 `
@@ -149,8 +156,28 @@ bgpSecrets: []
 func chartTemplate(g form.Group) (string, error) {
 	const namespace = "twill-value-namespace"
 	set := crds.NodeSet{Namespace: namespace, Image: "twill-value-image", Group: g, Backend: "twill-value-backend", MTU: mtuWord, Network: "twill-value-network", Pools: [][2]string{{"twill-value-pools", "x"}}}
-	all, accounts := manifest(g, set), crds.Node(g, namespace)
+	alone := set
+	alone.PodLinks, alone.Backend, alone.Network, alone.Pools = "twill-value-links", "none", "", noPools
+	accounts := crds.Node(g, namespace)
 	secrets := crds.Node(g, namespace, "twill-value-secret")[len(accounts):]
+	text, err := either("podLinks", kept(manifest(g, alone)), kept(manifest(g, set)))
+	if err != nil {
+		return "", err
+	}
+	optional, err := either("bgpSecrets", secrets, make([]map[string]any, len(secrets)))
+	if err != nil {
+		return "", err
+	}
+	text += optional
+	for _, v := range values {
+		text = strings.ReplaceAll(text, v.word, v.template)
+	}
+	text = poolsWord.ReplaceAllString(text, poolsTemplate)
+	return fmt.Sprintf("%s{{- if eq .Values.group %q }}\n%s{{- end }}\n", check, g, text), nil
+}
+
+// kept has Helm leave definitions where they are when it uninstalls.
+func kept(all []map[string]any) []map[string]any {
 	for _, o := range all {
 		if o["kind"] == "CustomResourceDefinition" {
 			meta := o["metadata"].(map[string]any) //nolint:forcetypeassert // a definition is ours
@@ -162,19 +189,30 @@ func chartTemplate(g form.Group) (string, error) {
 			meta["annotations"] = notes
 		}
 	}
-	var body, optional strings.Builder
-	if err := documents(&body, all); err != nil {
-		return "", err
+	return all
+}
+
+// either has a template with the objects of one manifest where a value is set, and with those of another, which has as many, where it is not. What is
+// the same in both is there once; nil is no object.
+func either(value string, with, without []map[string]any) (string, error) {
+	var out strings.Builder
+	for i := range with {
+		var a, b strings.Builder
+		if err := documents(&a, with[i:i+1]); err != nil {
+			return "", err
+		}
+		if without[i] != nil {
+			if err := documents(&b, without[i:i+1]); err != nil {
+				return "", err
+			}
+		}
+		if a.String() == b.String() {
+			out.WriteString(a.String())
+		} else {
+			fmt.Fprintf(&out, "{{- if .Values.%s }}\n%s{{- else }}\n%s{{- end }}\n", value, a.String(), b.String())
+		}
 	}
-	if err := documents(&optional, secrets); err != nil {
-		return "", err
-	}
-	text := body.String() + "{{- if .Values.bgpSecrets }}\n" + optional.String() + "{{- end }}\n"
-	for _, v := range values {
-		text = strings.ReplaceAll(text, v.word, v.template)
-	}
-	text = poolsWord.ReplaceAllString(text, poolsTemplate)
-	return fmt.Sprintf("%s{{- if eq .Values.group %q }}\n%s{{- end }}\n", check, g, text), nil
+	return out.String(), nil
 }
 
 // chartVersion is a version as SemVer has it, which Helm wants.

@@ -34,7 +34,8 @@ func Daemon(e *conn.Env) *cobra.Command {
 has had for a grace period (15 minutes), and gives addresses to Services of type
 LoadBalancer, and makes the automatic host endpoints of nodes on which no agent
 runs. With Kubernetes' API as the datastore, pools and tiers that are deleted
-stay until nothing hangs on them. With etcd as the datastore, what Kubernetes
+stay until nothing hangs on them. Policies that Calico before v3.32 stored under
+older names get those that users know. With etcd as the datastore, what Kubernetes
 says of policies, namespaces, service accounts and pods is kept there, too, and
 etcd forgets its history after a while. Run two or more in a cluster: one acts,
 by a Lease, and another takes over when it ends. The cluster is reached as kubectl

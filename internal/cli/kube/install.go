@@ -47,6 +47,9 @@ func (n *nodeSet) policyAlone() error {
 	return nil
 }
 
+// noPools is the variable with which a node makes no pool.
+var noPools = [][2]string{{"NO_DEFAULT_POOLS", "true"}}
+
 var linkPrefix = regexp.MustCompile(`^[a-z][a-z0-9]{0,9}$`)
 
 // complete checks the flags.
@@ -65,7 +68,7 @@ func (n *nodeSet) complete(g form.Group, namespace string) error {
 	}
 	n.Pools = nil
 	if len(n.pools) == 0 {
-		n.Pools = [][2]string{{"NO_DEFAULT_POOLS", "true"}}
+		n.Pools = noPools
 	}
 	for _, text := range n.pools {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))

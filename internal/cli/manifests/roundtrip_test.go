@@ -49,6 +49,9 @@ func roundTrip(c *clitest.CLI, a *upstreamtest.Author, k upstreamtest.Kind, f fa
 	c.T.Helper()
 	o := k.Write(a)
 	code, _, errs := c.Run(a.Render(a.Spell(o)), "apply", "-f", "-")
+	if clitest.OnAPIServer() && code != 0 && strings.Contains(errs, "syncLabels is Disabled: with this datastore") {
+		return false // a Node is that of Kubernetes
+	}
 	if f.check(c.T, o, code, errs); code != 0 {
 		return false
 	}

@@ -15,12 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/twillnet/twill/internal/bgp/daemon"
 	"github.com/twillnet/twill/internal/cli/bgp"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/diags"
 	"github.com/twillnet/twill/internal/cli/packaging"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/node"
 )
 
@@ -127,7 +129,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 		return err
 	}
 	keeps.Node, keeps.Log = o.local.Node, log
-	fill := node.Fill(log)
+	fill := unlessFrozen(o.local, node.Fill(log))
 	if !own && o.reflector() { // which has no need of it where it is another's
 		fill = nil
 	}
@@ -137,6 +139,19 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	go node.Prepare(ctx, o.local.Follow(cfg), keeps, reads(o.local.Settings.Relay), fill)
 	children := o.children(own, storeArgs(cfg))
 	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.Stdio.Out, Stderr: c.Stdio.Err, Files: files, Log: log})
+}
+
+// unlessFrozen is fill of a datastore that is not locked, and was not lost, as far as this host can know. An API server is not lost while its cluster goes on.
+func unlessFrozen(l conn.Local, fill func(context.Context, datastore.Store) error) func(context.Context, datastore.Store) error {
+	if l.Kubernetes() {
+		return node.UnlessFrozen(nil, fill)
+	}
+	return node.UnlessFrozen(func() (bool, error) {
+		if daemon.Remains(l.Dir, l.Node) {
+			return true, nil
+		}
+		return node.RoutesRemain(cmp.Or(l.Settings.Routes.Protocol, kernel.RouteProtocolAgent))
+	}, fill)
 }
 
 // logFiles are those of daemons, and the log of their supervisor, which has a file among them. Without a directory there are none.

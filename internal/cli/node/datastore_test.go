@@ -3,6 +3,7 @@ package node_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/internal/cli/clitest"
@@ -68,5 +69,27 @@ func TestAWayToTheDatastoreThatIsGivenTwiceIsRefusedByName(t *testing.T) {
 				clitest.Contains(t, c.Want(1, "", args...), variable, other, "both are given")
 			}
 		})
+	}
+}
+
+// TestVariablesThatFlagsNameAreWritten into the environment of the units, each once, and nothing else is.
+func TestVariablesThatFlagsNameAreWritten(t *testing.T) {
+	clitest.ClearStoreEnv(t)
+	c, root := newCLI(t), t.TempDir()
+	file := filepath.Join(root, "etc/twill/node.env")
+	for _, value := range []string{"192.0.2.1", "192.0.2.2"} {
+		c.Want(0, "", "node", "install", "--root", root, "--env", "IP="+value, "--env", "NO_DEFAULT_POOLS=true")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"IP=" + value, "NO_DEFAULT_POOLS=true"} {
+			if n := strings.Count("\n"+string(text), "\n"+line+"\n"); n != 1 {
+				t.Errorf("%s is there %d times:\n%s", line, n, text)
+			}
+		}
+	}
+	for _, line := range []string{"IP", "=x", "A=b\nC=d"} {
+		clitest.Contains(t, c.Want(2, "", "node", "install", "--root", root, "--env", line), "want NAME=value, in one line")
 	}
 }

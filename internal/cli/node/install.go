@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +19,7 @@ func (c *command) installCmd() *cobra.Command {
 	in := node.Install{Found: agent.Found}
 	var noStart bool
 	var name string
+	var env []string
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install Twill on this host, or upgrade it",
@@ -37,6 +40,7 @@ Exit code: 0 installed, 1 it could not be done, 2 usage.`,
 		Example: `  twill node install
   twill node install --etcd https://192.0.2.1:2379 --etcd-ca /etc/twill/pki/agent/ca.crt
   twill node install --kubeconfig /etc/kubernetes/twill.conf   # a node of that cluster
+  twill node install --env IP6=autodetect --env TWILL_LOG_DIR=/var/log/twill
   twill node install --dry-run
   twill node install --root /mnt/image --no-start`,
 		Args: console.NoArgs,
@@ -45,7 +49,10 @@ Exit code: 0 installed, 1 it could not be done, 2 usage.`,
 			if in.Root != "" || in.DryRun {
 				in.Found = nil // an image's kernel is not this one
 			}
-			in.Env = append(in.Env, c.connection(name)...)
+			if err := assignments(env); err != nil {
+				return err
+			}
+			in.Env = slices.Concat(env, c.connection(name))
 			_, end := c.Working("installing", 0)
 			in.Out = c.Stdio.Out
 			err := in.Install(cmd.Context())
@@ -64,7 +71,18 @@ Exit code: 0 installed, 1 it could not be done, 2 usage.`,
 	f.BoolVar(&noStart, "no-start", false, "write the files, and start nothing")
 	f.StringVar(&in.Root, "root", "", "install into this directory, such as a mounted image, and start nothing")
 	f.StringVar(&name, "node", "", "name of this node in the datastore (default the host's name)")
+	f.StringArrayVar(&env, "env", nil, "NAME=value: a variable that /etc/twill/node.env is to have; may be given more than once")
 	return cmd
+}
+
+// assignments refuses a line that is none of an environment file.
+func assignments(lines []string) error {
+	for _, line := range lines {
+		if name, _, ok := strings.Cut(line, "="); !ok || name == "" || strings.ContainsAny(line, "\n\r\x00") {
+			return console.Usage("node install: --env %q: want NAME=value, in one line", line)
+		}
+	}
+	return nil
 }
 
 // connection is what flags say of the datastore and of the node's name, as lines of an environment file.

@@ -162,7 +162,7 @@ func reportAddress(w nodeaddr.Want, host nodeaddr.Host, book *nodeaddr.Registry,
 		r.Why = fmt.Sprintf("%s (%s) says that it is left as it is", w.Flag, w.Env)
 		return r
 	}
-	host.Internal = nodeaddr.Internal(n)
+	host.Know(n)
 	f := nodeaddr.Found{Want: w}
 	f.Choice, f.Err = w.Choose(host)
 	if w.Order != nodeaddr.Fixed {

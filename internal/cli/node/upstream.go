@@ -60,7 +60,7 @@ func KeepAddresses(ctx context.Context, e *conn.Env) error {
 }
 
 // Register makes the datastore ready for use, as start says, and writes this node's addresses, once. It ends when they are written, or with why there
-// are none; while the datastore does not answer it waits.
+// are none, or with what keeps it from that and does not go away by itself; while the datastore does not answer it waits.
 func Register(ctx context.Context, e *conn.Env, start func(conn.Local) (node.Startup, error)) error {
 	l, cfg, err := keeping(e)
 	if err != nil {
@@ -74,12 +74,25 @@ func Register(ctx context.Context, e *conn.Env, start func(conn.Local) (node.Sta
 		return fmt.Errorf("write down this node's name: %w", err)
 	}
 	store := l.Followed(&e.Conn)
-	node.Prepare(ctx, store, nodekeep.Config{Log: cfg.Log}, reads(l.Settings.Relay), first.Fill)
-	if cfg.Idle() {
-		return ctx.Err()
+	fill := func(ctx context.Context, s datastore.Store) error {
+		err := unlessFrozen(l, first.Fill)(ctx, s)
+		if errors.Is(err, node.ErrFrozen) { // the agent, which runs after this, says so for as long as it is
+			cfg.Log.Error("the datastore is not made ready for use", "err", err)
+			return nil
+		}
+		return err
+	}
+	if err := node.MakeReady(ctx, store, cfg.Log, fill); err != nil || cfg.Idle() {
+		return WhoMay(l, err)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	kept := make(chan struct{})
+	kept, failed := make(chan struct{}), make(chan error, 1)
+	cfg.Failed = func(err error) {
+		select {
+		case failed <- err:
+		default: // one is enough
+		}
+	}
 	go func() {
 		defer close(kept)
 		node.Prepare(ctx, store, cfg, reads(l.Settings.Relay), nil)
@@ -91,14 +104,27 @@ func Register(ctx context.Context, e *conn.Env, start func(conn.Local) (node.Sta
 	for {
 		done, err := registered(ctx, store, cfg)
 		if done || err != nil {
-			return err
+			return WhoMay(l, err)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case err := <-failed:
+			return WhoMay(l, err)
 		case <-time.After(lookAgain):
 		}
 	}
+}
+
+// WhoMay adds to an error for lack of a right which role has it; any other error stays as it is.
+func WhoMay(l conn.Local, err error) error {
+	switch {
+	case !errors.Is(err, datastore.ErrUnauthorized):
+		return err
+	case l.Kubernetes():
+		return fmt.Errorf("%w; bind this account to the ClusterRole twill-node that `twill kube node` prints, or give the one that it has this right", err)
+	}
+	return fmt.Errorf("%w; docs/etcd.md has the roles of etcd's users, and which one may do this", err)
 }
 
 // lookAgain is how long to wait for what another goroutine writes.

@@ -55,7 +55,7 @@ Exit code: 0 all is as it should be, 1 something is not, or could not be tried, 
 	f.IntVar(&cfg.Nodes, "nodes", 0, "how many nodes take part, by chance; 0: all that are Ready")
 	f.StringVar(&cfg.Image, "image", "", "of the pods (default that of Twill's own pods in the cluster)")
 	f.StringVar(&cfg.Egress, "egress", "", "ADDRESS:PORT outside of the cluster to which pods should be able to connect")
-	f.BoolVar(&cfg.Keep, "keep", false, "leave the namespace and its pods, to look at them")
+	f.BoolVar(&cfg.Keep, "keep", false, "leave the namespace and its pods, to look at them; end after what fails first, and say what to ask twill why")
 	f.DurationVar(&cfg.Start, "start-timeout", cfg.Start, "how long pods may take to be Ready")
 	f.DurationVar(&cfg.Settle, "settle", cfg.Settle, "how long a policy may take to be in force, and each try to succeed")
 	output.AddFlag(cmd)
@@ -94,9 +94,9 @@ func (c *command) tryCluster(ctx context.Context, cfg clustercheck.Config, outpu
 // printTried prints a line for each test, in the order in which they were tried, and for each try that failed.
 func printTried(w io.Writer, found []clustercheck.Result, wide bool) error {
 	if wide {
-		t := terminal.NewTable(w, "TEST", "FROM", "TO", "RESULT", "TOOK", "DETAIL")
+		t := terminal.NewTable(w, "TEST", "FROM", "TO", "RESULT", "TOOK", "DETAIL", "WHY")
 		for _, r := range found {
-			t.Row(r.Test, cmp.Or(r.From, "-"), cmp.Or(r.To, "-"), r.Result, duration(r.Took), cmp.Or(r.Detail, "-"))
+			t.Row(r.Test, cmp.Or(r.From, "-"), cmp.Or(r.To, "-"), r.Result, duration(r.Took), cmp.Or(r.Detail, "-"), cmp.Or(r.Why, "-"))
 		}
 		return t.Flush()
 	}
@@ -122,8 +122,15 @@ func printTried(w io.Writer, found []clustercheck.Result, wide bool) error {
 	fmt.Fprintln(w)
 	for _, r := range failed {
 		fmt.Fprintf(w, "%s: from %s to %s: %s\n", r.Test, r.From, r.To, r.Detail)
+		if r.Why != "" {
+			fmt.Fprintf(w, "  %s\n", r.Why)
+		}
 	}
-	_, err := fmt.Fprintln(w, "\nTo look closer: twill check cluster --keep, and then, by the names of its pods, twill why NAMESPACE/a-0 NAMESPACE/b-1 tcp/8080; and twill status on these nodes.")
+	next := "twill check cluster --keep, which ends after what fails first, leaves it as it is, and says what to ask twill why; and twill status on these nodes."
+	if slices.ContainsFunc(failed, func(r clustercheck.Result) bool { return r.Why != "" }) {
+		next = "the calls above say whether policy has denied it; and twill status on these nodes. Then delete the namespace."
+	}
+	_, err := fmt.Fprintln(w, "\nTo look closer: "+next)
 	return err
 }
 

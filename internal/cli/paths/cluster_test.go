@@ -29,7 +29,10 @@ func TestTheTableOfACluster(t *testing.T) {
 			"TEST RESULT SLOWEST DETAIL", "node takes part skipped - n4 it is not Ready", "TCP ok 2 2.35s -", "UDP FAILED 1 of 2 1ms below", "size ok 2 1ms 1500 bytes",
 			"UDP: from n1 to n2: i/o timeout", "twill check cluster --keep",
 		}, []string{"from n2"}},
-		{"wide", found, true, []string{"TEST FROM TO RESULT TOOK DETAIL", "node takes part n4 - skipped - it is not Ready", "TCP n1 n2 ok 1.23ms -", "UDP n1 n2 failed - i/o timeout"}, []string{"below"}},
+		{"wide", found, true, []string{"TEST FROM TO RESULT TOOK DETAIL WHY", "node takes part n4 - skipped - it is not Ready -", "TCP n1 n2 ok 1.23ms -", "UDP n1 n2 failed - i/o timeout -"}, []string{"below"}},
+		{"with what to ask", []clustercheck.Result{{Test: "UDP", From: "n1", To: "n2", Result: clustercheck.Failed, Detail: "i/o timeout", Why: "twill why ns/a-0 ns/b-1 udp/8080"}}, false, []string{
+			"UDP: from n1 to n2: i/o timeout\ntwill why ns/a-0 ns/b-1 udp/8080", "Then delete the namespace",
+		}, []string{"--keep"}},
 		{"nothing failed", found[:2], false, []string{"TCP ok 1 1.23ms -"}, []string{"--keep"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

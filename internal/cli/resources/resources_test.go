@@ -88,6 +88,22 @@ func TestApplyChecksWhatOnlyTheStoreKnows(t *testing.T) {
 	}
 }
 
+// TestAPoolThatOverlapsAnotherCanBeChanged: only who makes one is asked about others. It may be there since something else made it.
+func TestAPoolThatOverlapsAnotherCanBeChanged(t *testing.T) {
+	c := newCLI(t)
+	pool := func(name, spec string) string {
+		return "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: " + name + "}\nspec: {" + spec + "}\n---\n"
+	}
+	c.Want(0, pool("a", "cidr: 10.0.0.0/16"), "apply", "-f", "-")
+	c.Raw("ippools/b", `{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"b"},"spec":{"cidr":"10.0.1.0/24","blockSize":26,"nodeSelector":"all()","ipipMode":"Never","vxlanMode":"Never"}}`)
+	c.Want(0, pool("b", "cidr: 10.0.1.0/24, disabled: true"), "apply", "-f", "-")
+	c.Want(0, "", "patch", "ippool", "b", "-p", `{"spec":{"natOutgoing":true}}`)
+	clitest.Contains(t, c.Want(1, "", "patch", "ippool", "b", "-p", `{"spec":{"disabled":false}}`), "spec.cidr", "overlaps")
+	c.Want(0, pool("a", "cidr: 10.0.0.0/16, disabled: true")+pool("b", "cidr: 10.0.1.0/24"), "apply", "-f", "-")
+	clitest.Contains(t, c.Want(1, pool("c", "cidr: 10.0.1.128/25"), "apply", "-f", "-"), "spec.cidr", "overlaps")
+	clitest.Contains(t, c.Want(1, pool("d", "cidr: 10.9.0.0/16")+pool("e", "cidr: 10.9.0.0/24"), "apply", "-f", "-"), "spec.cidr", "overlaps")
+}
+
 // A value that means nothing stays in force as what it was; the way to put it right must not be to delete it first.
 func TestApplyPutsRightWhatMeansNothing(t *testing.T) {
 	for _, value := range []string{`[]`, `null`, `"x"`, `{"spec":"x"}`, `{"kind":"Tier"}`} {

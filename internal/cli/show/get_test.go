@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
 	"github.com/twillnet/twill/internal/cli/console"
@@ -126,6 +127,43 @@ func TestWatchPrintsWhatThereIsAndEachChange(t *testing.T) {
 	next(t, out, "deleted prod two") // it no longer matches
 	c.Want(0, "", "delete", "np", "web", "-n", "prod")
 	next(t, out, "deleted prod web")
+	if code := stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestViewsOfAddressManagementAreWatched: they are no resources, but of keys that a node's agent writes.
+func TestViewsOfAddressManagementAreWatched(t *testing.T) {
+	c := newCLI(t)
+	put := func(key, value string) {
+		t.Helper()
+		if err := datastore.Put(t.Context(), c.Store, api.Update{Key: key, Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const claim = "/calico/ipam/v2/host/n1/ipv4/block/10.65.0.0-26"
+	configurations, errs, end := watching(c, "get ipamconfig -w")
+	go discard(errs)
+	defer end()
+	c.Want(0, "", "ipam", "configure", "--strictaffinity=true")
+	next(t, configurations, "CHANGE NAME")
+	next(t, configurations, "added default true")
+	c.Want(0, "", "ipam", "configure", "--strictaffinity=false")
+	next(t, configurations, "changed default false")
+	c.Want(0, "", "delete", "ipamconfig", "default")
+	next(t, configurations, "deleted default")
+
+	put(claim, `{"state":"pending"}`)
+	claims, errs, stop := watching(c, "get blockaffinity -w")
+	go discard(errs)
+	next(t, claims, "CHANGE NAME")
+	next(t, claims, "added n1-10-65-0-0-26 10.65.0.0/26 host n1 pending")
+	put(claim, `{"state":"confirmed"}`)
+	next(t, claims, "changed n1-10-65-0-0-26 10.65.0.0/26 host n1 confirmed")
+	if err := c.Store.Delete(t.Context(), claim, api.Revision{}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, claims, "deleted n1-10-65-0-0-26")
 	if code := stop(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -32,8 +32,10 @@ type Config struct {
 	// Prefixes of the names of workloads' interfaces, until settings have them: an interface with such a name and no endpoint is
 	// closed. Nil means "cali".
 	Prefixes []string
-	Cost     Coster // nil: everything costs nothing
-	Budget   Price  // of one policy; zero: [DefaultBudget]
+	// Shared: others have rules in the backend's tables, and decide about what ours pass unless it is accepted.
+	Shared bool
+	Cost   Coster // nil: everything costs nothing
+	Budget Price  // of one policy; zero: [DefaultBudget]
 	// Recheck: somebody looks at established flows after each change, and says Judged. Until then the backend decides about them again.
 	Recheck bool
 	// Members are those of all sets that were merged; State.Members is called with each change of them. Nil: the backend has no

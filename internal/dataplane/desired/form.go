@@ -78,6 +78,7 @@ type Hook struct {
 	At       Point
 	Priority int  // netfilter's: lower is earlier; below -200 is before conntrack, below -100 before DNAT
 	NAT      bool // a NAT chain; it decides nothing
+	Accept   bool // what passes it is accepted, and rules of others do not see it; see [Config.Shared]
 	Closed   bool // the default action is drop, so that a stage whose rules somebody flushes is closed
 }
 
@@ -122,6 +123,7 @@ const (
 	Untrack                      // conntrack makes no entry for the packet, which has passed this stage; only before conntrack
 	LimitPackets                 // drop packets beyond a rate, as Drop does; the others go on
 	LimitConnections             // reject packets of connections beyond a number, which the kernel counts in the rule; the others go on. Match their first packets
+	Unmark                       // no early stage of host endpoints has allowed the packet, whatever its mark says; go on
 	Refuse                       // as Drop, and the sender gets an ICMP error, port unreachable; in a stage that forwards
 	Classify                     // look the packet up in the tables for Group: it has passed this stage, or is dropped
 )
@@ -173,6 +175,7 @@ const (
 	Forwarded                        // the packet came in by an interface, and its source is not of this host
 	Beginning                        // conntrack's state is NEW
 	ICMPTypes                        // the type is in one of Types
+	OtherSource                      // the source is an address of this host, and not of the interface that the packet leaves by
 )
 
 // Cond is one condition; Not negates it.

@@ -89,44 +89,31 @@ func (s *State) refreshHosts() {
 	wanted := map[string]intent.Key{}
 	names := s.hostNames()
 	for _, st := range hostStages {
-		var ask []Guard
+		var ask, all []Guard
 		links := s.hosts.links
 		if st.stage == rules.HostNormal {
 			links = s.withDecrypted(links)
 		}
 		for _, link := range linksInOrder(links) {
-			e := s.endpoints[links[link]]
-			if link == everyLink && st.stage == rules.Untracked {
-				continue
+			found := s.askHost(st, link, s.endpoints[links[link]], names, wanted)
+			if ask = append(ask, found...); link == everyLink && st.stage != rules.HostNormal {
+				all = found
 			}
-			asked := s.closedIfBroken(e)
-			c := rules.HostEndpoint(asked, st.stage, st.dir)
-			if len(c.Rules) == 0 {
-				if link != everyLink { // its own endpoint has no policy here
-					ask = append(ask, Guard{If: onLink(st.dir, link), Do: Skip})
-				}
-				continue
-			}
-			if names[c.Name] != e.ID {
-				ask = append(ask, s.closeHost(st, e, names[c.Name], link)...)
-				continue
-			}
-			if !s.askTables(c, asked, st) {
-				s.askSilently(c, asked, st)
-				s.wantRules(c, e.ID)
-			}
-			wanted[c.Name] = e.ID
-			ask = append(ask, Guard{If: onLink(st.dir, link), Do: Goto, Target: c.Name, Comment: e.ID.Name})
 		}
 		if !slices.ContainsFunc(ask, func(g Guard) bool { return g.Comment != "" }) {
 			continue // no endpoint has policy at this stage
 		}
-		gs := append(s.beforeHosts(st), ask...)
+		gs := append(s.beforeHosts(st, all), ask...)
 		if st.hook.Closed {
 			gs = append(gs, Guard{Do: Skip, Comment: "not a host endpoint's"})
 		}
 		s.want(Chain{Name: st.name, Owner: HostEndpoints, Hook: &st.hook, Guards: gs})
 		wanted[st.name] = HostEndpoints
+	}
+	if len(wanted) > 0 {
+		for _, name := range s.unmark() {
+			wanted[name] = HostEndpoints
+		}
 	}
 	for name, owner := range s.hosts.chains {
 		if _, ok := wanted[name]; !ok {
@@ -135,6 +122,29 @@ func (s *State) refreshHosts() {
 		}
 	}
 	s.hosts.chains = wanted
+}
+
+// askHost returns the guards that lead the packets of an interface to the chain of its host endpoint at a stage, and wants that chain.
+func (s *State) askHost(st hostStage, link string, e *endpoint, names map[string]intent.EndpointID, wanted map[string]intent.Key) []Guard {
+	if link == everyLink && st.stage == rules.Untracked {
+		return nil
+	}
+	asked := s.closedIfBroken(e)
+	c := rules.HostEndpoint(asked, st.stage, st.dir)
+	switch {
+	case len(c.Rules) == 0 && link == everyLink:
+		return nil
+	case len(c.Rules) == 0: // its own endpoint has no policy here
+		return []Guard{{If: onLink(st.dir, link), Do: Skip}}
+	case names[c.Name] != e.ID:
+		return s.closeHost(st, e, names[c.Name], link)
+	}
+	if !s.askTables(c, asked, st) {
+		s.askSilently(c, asked, st)
+		s.wantRules(c, e.ID)
+	}
+	wanted[c.Name] = e.ID
+	return []Guard{{If: onLink(st.dir, link), Do: Goto, Target: c.Name, Comment: e.ID.Name}}
 }
 
 // hostNames returns the owner of the name of each chain: of two host endpoints with the same one, the smaller name.
@@ -283,8 +293,9 @@ func sideOf(dir intent.Direction) rules.Side {
 	return rules.Dst
 }
 
-// beforeHosts returns the guards for packets that pass a stage of host endpoints without being asked.
-func (s *State) beforeHosts(st hostStage) []Guard {
+// beforeHosts returns the guards that come before those of each interface at a stage of host endpoints: for packets that pass without being asked, and
+// for those of workloads. About the latter only the endpoint for all interfaces is asked, by the guards that are given; none: they pass, too.
+func (s *State) beforeHosts(st hostStage, all []Guard) []Guard {
 	pass := func(comment string, cond ...Cond) Guard { return Guard{If: cond, Do: Skip, Comment: comment} }
 	var gs []Guard
 	local := st.dir == intent.Egress && st.stage == rules.HostNormal
@@ -292,14 +303,9 @@ func (s *State) beforeHosts(st hostStage) []Guard {
 		// Established flows first: they need no look-up of routes.
 		gs = append(gs, pass("", Cond{Kind: Established}), pass("forwarded", Cond{Kind: Forwarded}))
 	}
-	gs = append(gs, pass("", onLink(st.dir, "lo")...), neighbours(Skip))
-	if st.stage != rules.HostNormal || local {
-		for _, p := range s.cfg.Prefixes {
-			gs = append(gs, pass("workload", onLink(st.dir, p+everyLink)...))
-		}
-		for _, kind := range []CondKind{OfWorkload, OfClosed} { // interfaces of any other name that the node attached itself
-			gs = append(gs, pass("workload", Cond{Kind: kind, Side: sideOf(st.dir)}))
-		}
+	gs = append(gs, pass("", onLink(st.dir, "lo")...), neighbours(discovery, Skip))
+	if len(all) == 0 {
+		gs = append(gs, s.passWorkloads(st.dir)...)
 	}
 	if st.stage == rules.Untracked {
 		return append(append(gs, s.failsafes(st.dir, false)...), s.failsafes(1-st.dir, true)...)
@@ -313,16 +319,45 @@ func (s *State) beforeHosts(st hostStage) []Guard {
 	if !local {
 		gs = append(gs, pass("", Cond{Kind: Established}))
 	}
-	if st.stage == rules.HostNormal && !local {
-		gs = append(append(gs, Guard{If: fromWorkload(), Do: Call, Target: chainServices}), s.forMetadata()...)
-		if s.host.EndpointToHost != intent.ToHostReturn { // the setting decided about their packets
-			gs = append(gs, pass("workload", fromWorkload()...))
-		}
-	}
 	if st.stage != rules.HostForward {
 		gs = append(append(gs, s.betweenHosts(st.dir)...), s.failsafes(st.dir, false)...)
 	}
+	if len(all) > 0 {
+		gs = append(append(append(gs, s.ofTheHost(st)...), ofWorkloads(st.dir, all)...), s.passWorkloads(st.dir)...)
+	}
 	return gs
+}
+
+// passWorkloads passes the packets of workloads, and of interfaces that will be theirs: later stages decide about them.
+func (s *State) passWorkloads(dir intent.Direction) (gs []Guard) {
+	for _, p := range s.cfg.Prefixes {
+		gs = append(gs, Guard{If: onLink(dir, p+everyLink), Do: Skip, Comment: "workload"})
+	}
+	for _, kind := range []CondKind{OfWorkload, OfClosed} { // interfaces of any other name that the node attached itself
+		gs = append(gs, Guard{If: []Cond{{Kind: kind, Side: sideOf(dir)}}, Do: Skip, Comment: "workload"})
+	}
+	return gs
+}
+
+// ofWorkloads confines guards to the packets of workloads whose policy is in force.
+func ofWorkloads(dir intent.Direction, all []Guard) (gs []Guard) {
+	for _, g := range all {
+		g.If = append([]Cond{{Kind: OfWorkload, Side: sideOf(dir)}}, g.If...)
+		gs = append(gs, g)
+	}
+	return gs
+}
+
+// ofTheHost passes what a workload needs of its host before destinations are translated, which its own policy is not asked about, either.
+func (s *State) ofTheHost(st hostStage) []Guard {
+	if st.stage != rules.PreDNAT {
+		return nil
+	}
+	gs := []Guard{{If: fromWorkload(), Do: Call, Target: chainServices}}
+	if s.host.Metadata.IsValid() {
+		gs = append(gs, Guard{Terms: toServer(intent.MetadataService), If: fromWorkload(), Do: Pass, Comment: "metadata"})
+	}
+	return append(gs, s.forMetadata()...)
 }
 
 // failsafes returns guards that pass the failsafe ports. For replies of untracked flows source and destination port are

@@ -41,6 +41,9 @@ func TestHostEndpointsAreAskedAtTheirStages(t *testing.T) {
 		{"in, by another interface", hep("h", "eth0"), tcp("eth1", "", 80), "passes"},
 		{"in, for all interfaces", hep("h", "*"), tcp("eth1", "", 80), intent.ReasonNoProfileMatch},
 		{"in, by the address of the interface", with(hep("h", ""), func(e *intent.Endpoint) { e.Addrs = []netip.Addr{addr("198.51.100.7")} }), tcp("up0", "", 80), intent.ReasonNoProfileMatch},
+		{"in, marked", hep("h", "eth0"), marked(tcp("eth0", "", 80)), intent.ReasonNoProfileMatch},
+		{"out, marked", hep("h", "eth0"), marked(tcp("", "eth0", 80)), intent.ReasonNoProfileMatch},
+		{"forwarded, marked", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Forward(e, ask("web")...) }), marked(tcp("eth0", "eth1", 81)), intent.ReasonEndOfTier},
 		{"in, failsafe", hep("h", "eth0"), tcp("eth0", "", 22), "passes"},
 		{"out, failsafe is another", hep("h", "eth0"), tcp("", "eth0", 22), intent.ReasonNoProfileMatch},
 		{"out, rejected in silence", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("rejects")...) }), tcp("", "eth0", 80), intent.ReasonRule},
@@ -73,7 +76,7 @@ func TestHostEndpointsAreAskedAtTheirStages(t *testing.T) {
 				t.Errorf("it %s, want %s", got, tt.want)
 			}
 			n.apply(removed(tt.hep.ID))
-			for _, stage := range []string{"host-in", "host-out", "host-forward-in", "host-forward-out", "host-pre-dnat", "host-untracked-in", "host-untracked-out"} {
+			for _, stage := range []string{"host-in", "host-out", "host-forward-in", "host-forward-out", "host-pre-dnat", "host-untracked-in", "host-untracked-out", "prerouting-marks", "output-marks"} {
 				if n.text(stage) != "" {
 					t.Errorf("nobody needs stage %s any more", stage)
 				}
@@ -83,6 +86,12 @@ func TestHostEndpointsAreAskedAtTheirStages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// marked is a packet with the marks of what an early stage allowed.
+func marked(p sim.Packet) sim.Packet {
+	p.Marked = true
+	return p
 }
 
 func with(e intent.Endpoint, edit func(*intent.Endpoint)) intent.Endpoint {

@@ -17,6 +17,8 @@ const baseIPIP = "input-ipip"
 func (s *State) tunnelStages() {
 	s.vxlan()
 	s.ipip()
+	s.tunnelNAT()
+	s.accepted()
 	if s.inSync {
 		s.newSets[intent.SetWireGuardPeers] = struct{}{}
 	}

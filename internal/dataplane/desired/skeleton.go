@@ -24,7 +24,7 @@ const (
 )
 
 // pinned are the chains that follow from settings: as an earlier agent made them they stay, until the source is in sync.
-var pinned = []string{chainHostAction, chainGuard, chainToHost, baseForwardOut, baseForwardIn, baseInput, baseHost}
+var pinned = []string{chainHostAction, baseAcceptedIn, baseAcceptedOut, chainGuard, chainToHost, baseForwardOut, baseForwardIn, baseInput, baseHost}
 
 // Reasons for states of the backend that should not occur.
 const (
@@ -144,7 +144,7 @@ func sourceCheck() []Guard {
 	return []Guard{
 		{If: []Cond{{Kind: Routed}}, Do: Return},
 		{Terms: append([]rules.Term{from("0.0.0.0/32")}, ports(protoUDP, 68, 67)...), Do: Return, Comment: "DHCP"},
-		neighbours(Return),
+		neighbours(discovery, Return),
 		{Terms: []rules.Term{from("fe80::/10")}, Do: Return, Comment: "link-local"},
 		{Do: Dispatch, Map: Sources},
 		{Comment: "spoofed source", By: always(intent.ReasonSpoofed)},
@@ -164,11 +164,17 @@ func ofFamily(f intent.Family, terms []rules.Term) []rules.Term {
 	return append([]rules.Term{{Kind: rules.Family, Number: uint8(f)}}, terms...)
 }
 
-// neighbours passes neighbour discovery and multicast listener reports: version 2 of the latter has a type of its own.
-func neighbours(do Step) Guard {
+// Types of ICMPv6 messages of neighbour discovery and of multicast listeners, version 2 of which has a type of its own (RFC 4861, RFC 3810).
+var (
+	discovery = [][2]uint8{{130, 136}, {143, 143}}
+	noRouters = [][2]uint8{{130, 133}, {135, 136}, {143, 143}} // without advertisements of routers
+)
+
+// neighbours passes messages of such types.
+func neighbours(types [][2]uint8, do Step) Guard {
 	return Guard{
 		Terms: ofFamily(intent.IPv6, []rules.Term{{Kind: rules.Protocol, Number: protoICMPv6}}),
-		If:    []Cond{{Kind: ICMPTypes, Types: [][2]uint8{{130, 136}, {143, 143}}}}, Do: do, Comment: "neighbour discovery, multicast listeners",
+		If:    []Cond{{Kind: ICMPTypes, Types: types}}, Do: do, Comment: "neighbour discovery, multicast listeners",
 	}
 }
 
@@ -201,7 +207,7 @@ func services() []Guard {
 	return []Guard{
 		{Terms: ofFamily(intent.IPv4, ports(protoUDP, 68, 67)), Do: Pass, Comment: "DHCP"},
 		{Terms: ofFamily(intent.IPv6, ports(protoUDP, 546, 547)), Do: Pass, Comment: "DHCPv6"},
-		neighbours(Pass),
+		neighbours(noRouters, Pass), // a workload is not its host's router
 	}
 }
 
@@ -216,8 +222,8 @@ func (s *State) toHost() []Guard {
 	})
 }
 
-// hostAction makes desired the host's action for packets to it that workload policy allowed. Return and accept differ only for
-// host endpoints, whose stage comes after this one.
+// hostAction makes desired the host's action for packets to it that workload policy allowed. Return and accept are one here: no host endpoint's normal
+// policy is asked about a workload's packets, and what others decide in tables of their own comes after either.
 func (s *State) hostAction() {
 	g := Guard{Comment: "workload to its host: drop", By: always(intent.ReasonToHost)}
 	switch {

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,11 +34,13 @@ var ErrForeign = errors.New("a route that is not ours is there")
 // Table is the driver.
 type Table struct {
 	rtnl    *rtnl.Handle
-	intents map[netip.Prefix]intent.Route
-	byLink  map[string]map[netip.Prefix]bool // of RouteLink
+	intents map[netip.Prefix]intent.Route    // of several claims, as the one has it that is chosen: see choose
+	byLink  map[string]map[netip.Prefix]bool // of RouteLink, of all endpoints that claim the destination
 	links   map[string]ifmon.Link
 	remote  remote
+	own     [2]netip.Addr // this host's addresses, as its Node has them
 	moves   moves
+	losers  losers
 
 	routes     *delta.Map[routeKey, rtnl.Route]
 	neighbours *delta.Map[neighbourKey, string] // value: the MAC
@@ -84,7 +85,8 @@ func New(h *rtnl.Handle) *Table {
 		byLink:  map[string]map[netip.Prefix]bool{},
 		links:   map[string]ifmon.Link{},
 		moves:   newMoves(),
-		remote:  remote{link: map[netip.Prefix]string{}, by: map[string]map[netip.Prefix]bool{}},
+		losers:  newLosers(),
+		remote:  remote{map[netip.Prefix]string{}, map[string]map[netip.Prefix]bool{}, map[netip.Prefix]bool{}},
 		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
 			return sameWay(want, is) && want.Source == is.Source && want.Protocol == is.Protocol
 		}),
@@ -109,6 +111,10 @@ func (t *Table) Merge(b intent.Batch) {
 		t.refresh, t.settled = b.Host.Refresh.Routes, true
 		t.prefixes = b.Host.Prefixes
 		t.configure(b.Host.Routes)
+		if t.own != b.Host.MTU.Own {
+			t.own = b.Host.MTU.Own
+			t.rewire(false)
+		}
 	}
 	for _, r := range b.Routes {
 		r.Dst = r.Dst.Masked()
@@ -118,20 +124,30 @@ func (t *Table) Merge(b intent.Batch) {
 			continue
 		}
 		t.intents[r.Dst] = r
-		t.moves.look(r.Link, r.Move != intent.Stays)
 		if r.Kind == intent.RouteLink {
-			if t.byLink[r.Link] == nil {
-				t.byLink[r.Link] = map[netip.Prefix]bool{}
-			}
-			t.byLink[r.Link][r.Dst] = true
+			t.index(r)
 		}
 		t.resolve(r.Dst)
 	}
 	for _, k := range b.Removed {
-		if id, ok := k.(intent.RouteID); ok {
+		switch id := k.(type) {
+		case intent.RouteID:
 			t.forget(id.Prefix)
 			delete(t.news, id.Prefix)
+		case intent.EndpointID:
+			t.losers.remove(id)
 		}
+	}
+}
+
+// index notes the interfaces on which a route depends.
+func (t *Table) index(r intent.Route) {
+	for _, link := range r.Links() {
+		t.moves.look(link, r.At(link).Move != intent.Stays)
+		if t.byLink[link] == nil {
+			t.byLink[link] = map[netip.Prefix]bool{}
+		}
+		t.byLink[link][r.Dst] = true
 	}
 }
 
@@ -146,22 +162,26 @@ func (t *Table) forget(dst netip.Prefix) {
 	delete(t.intents, dst)
 	delete(t.failed, dst)
 	delete(t.late, dst)
-	t.moves.look(old.Link, false)
-	if set := t.byLink[old.Link]; set != nil {
-		delete(set, dst)
-		if len(set) == 0 {
-			delete(t.byLink, old.Link)
+	t.losers.put(dst, nil)
+	for _, link := range old.Links() {
+		t.moves.look(link, false)
+		if set := t.byLink[link]; set != nil {
+			delete(set, dst)
+			if len(set) == 0 {
+				delete(t.byLink, link)
+			}
 		}
 	}
 }
 
 // Links takes the changes of interfaces.
 func (t *Table) Links(changes []ifmon.Change) {
+	first := !t.linksSeen
 	t.linksSeen = true
-	moved := false // networks that this host is on
+	moved := first // networks that this host is on
 	for _, c := range changes {
 		was, known := t.links[c.Name]
-		moved = moved || !slices.Equal(networks(was, known), networks(c.Link, !c.Gone))
+		moved = moved || t.leadsElsewhere(was, known, c)
 		if c.Gone {
 			delete(t.links, c.Name)
 		} else {
@@ -184,7 +204,7 @@ func (t *Table) Links(changes []ifmon.Change) {
 		}
 	}
 	if moved {
-		t.rewire()
+		t.rewire(first)
 	}
 }
 
@@ -212,7 +232,8 @@ func (t *Table) resolve(dst netip.Prefix) {
 	t.unresolve(dst)
 	t.news[dst] = true
 	delete(t.failed, dst)
-	in := t.intents[dst]
+	in := t.choose(t.intents[dst])
+	t.intents[dst] = in
 	key := t.keyOf(dst)
 	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolAgent, Metric: key.metric}
 	switch in.Kind {
@@ -390,7 +411,7 @@ func (t *Table) outcomes() []intent.Outcome {
 				o.Err, o.Final = fmt.Errorf("unreachable: %s or this host has no end of a tunnel (twill get node -o yaml)", in.Node), true
 			}
 		case name == "":
-			o = t.waits(o, dst, fmt.Sprintf("no interface of this host is on the network of %s", in.Via))
+			o = t.waits(o, dst, fmt.Sprintf("no interface of this host is on the network of %s, or has this host's own address", in.Via))
 		case !there:
 			o = t.waits(o, dst, fmt.Sprintf("interface %s is absent", name))
 		case t.late[dst] != "":
@@ -409,7 +430,7 @@ func (t *Table) outcomes() []intent.Outcome {
 		out = append(out, o)
 	}
 	t.news = waiting
-	return out
+	return append(out, t.losers.outcomes()...)
 }
 
 // waits returns the outcome of a route that waits for an interface, which replaces an earlier failure.

@@ -39,6 +39,7 @@ type moves struct {
 // move is one machine's.
 type move struct {
 	phase    phase
+	seen     bool      // it was: by its announcement, or by an earlier agent; else it only counts as seen, in the phase settling
 	listener *listener // of the phase waiting
 	end      func()    // of the phase settling: ends the wait
 }
@@ -135,21 +136,25 @@ func (t *Table) advance() {
 func (t *Table) step(link string) {
 	is := map[intent.Move]bool{}
 	for dst := range t.byLink[link] {
-		is[t.intents[dst].Move] = true
+		is[t.intents[dst].At(link).Move] = true
 	}
 	at := t.moves.all[link]
 	switch {
 	case len(is) == 0 || !is[intent.Comes] && is[intent.Goes]:
 		t.enter(link, nil)
 	case is[intent.Comes] && at == nil && t.left(link):
-		t.enter(link, &move{phase: here})
-	case is[intent.Comes] && at == nil:
+		t.enter(link, &move{phase: here, seen: true})
+	case is[intent.Comes] && (at == nil || at.phase == settling && !at.seen): // the migration was only forgotten for a while
 		t.enter(link, &move{phase: waiting})
 	case is[intent.Comes] && at.phase == settling:
-		t.enter(link, &move{phase: here})
+		t.enter(link, &move{phase: here, seen: true})
 	case is[intent.Comes]:
-	case at != nil && at.phase != settling || at == nil && t.left(link):
-		t.settle(link)
+	case at != nil && at.phase == waiting && !t.has(link): // no machine can be here
+		t.enter(link, nil)
+	case at != nil && at.phase != settling:
+		t.settle(link, at.seen)
+	case at == nil && t.left(link):
+		t.settle(link, true)
 	}
 	if at := t.moves.all[link]; at != nil && at.phase == waiting {
 		t.listenTo(link, at)
@@ -190,9 +195,15 @@ func (t *Table) left(link string) bool {
 	return false
 }
 
+// has reports whether the host has an interface.
+func (t *Table) has(link string) bool {
+	_, there := t.links[link]
+	return there
+}
+
 // settle has routes keep the elevated metric for a while.
-func (t *Table) settle(link string) {
-	now, over := &move{phase: settling}, make(chan struct{})
+func (t *Table) settle(link string, seen bool) {
+	now, over := &move{phase: settling, seen: seen}, make(chan struct{})
 	t.enter(link, now)
 	stop := t.moves.after(t.settings.Settle, func() {
 		t.tell(over, func() {
@@ -248,7 +259,7 @@ func (t *Table) listenTo(link string, at *move) {
 // macOf is the hardware address of an interface's machine.
 func (t *Table) macOf(link string) (mac announce.MAC, known bool) {
 	for dst := range t.byLink[link] {
-		if m, err := announce.ParseMAC(t.intents[dst].MAC); err == nil {
+		if m, err := announce.ParseMAC(t.intents[dst].At(link).MAC); err == nil {
 			return m, true
 		}
 	}
@@ -269,10 +280,10 @@ func (t *Table) received(link string, e *listener, a announce.Announcement, err 
 	}
 	own := !a.Addr.IsValid()
 	for dst := range t.byLink[link] {
-		own = own || t.intents[dst].MAC != "" && dst.Addr() == a.Addr // one without is a floating address, which no machine has
+		own = own || t.intents[dst].At(link).MAC != "" && dst.Addr() == a.Addr // one without is a floating address, which no machine has
 	}
 	if own && a.MAC == e.mac {
-		t.enter(link, &move{phase: here})
+		t.enter(link, &move{phase: here, seen: true})
 	}
 }
 

@@ -152,9 +152,50 @@ func TestAMachineThatAnnouncedItselfToNobody(t *testing.T) {
 	g.tbl.Merge(moves(intent.Stays))
 	g.apply()
 	g.wants(elevated4, elevated6)
-	g.tbl.Merge(moves(intent.Comes)) // again, while they settle: it is here
-	g.apply()
-	g.wants(elevated4, elevated6)
+}
+
+// TestAMigrationThatIsForgottenForAWhile, as when a datastore is restored: what was seen of the machine counts, and nothing else.
+func TestAMigrationThatIsForgottenForAWhile(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		there, seen  bool
+		forgot, back []string
+	}{
+		{"it has no interface here", false, false, nil, nil},
+		{"it has one, and has not announced itself", true, false, []string{elevated4, elevated6}, nil},
+		{"it has come", true, true, []string{elevated4, elevated6}, []string{elevated4, elevated6}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGuest(t, netnstest.New(t))
+			if tt.there {
+				g.ns.Veth("wl1", "wl1p")
+				g.untilUp("wl1")
+			} else {
+				g.until("lo", func(_ ifmon.Link, there bool) bool { return there })
+			}
+			g.tbl.Merge(moves(intent.Comes))
+			g.apply()
+			if tt.seen {
+				g.say(announce.Announcement{MAC: machine}.Frame())
+				g.note()
+			}
+			g.tbl.Merge(moves(intent.Stays))
+			g.apply()
+			g.wants(tt.forgot...)
+			g.tbl.Merge(moves(intent.Comes))
+			g.apply()
+			g.wants(tt.back...)
+			if !tt.there {
+				g.ns.Veth("wl1", "wl1p")
+				g.untilUp("wl1")
+				g.apply()
+				g.wants()
+			}
+			if g.tbl.Listens() == tt.seen {
+				t.Errorf("it listens: %v", !tt.seen)
+			}
+		})
+	}
 }
 
 // TestAMigrationThatIsCancelledLeavesNothing, in each phase.

@@ -62,10 +62,12 @@ func TestARouteToAnotherHostIsThereWhileItsWayChanges(t *testing.T) {
 		r.ns.WantRoute(t, "10.65.3.0/26 via "+via+" dev eth0 proto 81 "+metric(via))
 		r.ns.WantNoRoute(t, "10.65.3.0/26 via "+was)
 	}
-	// Not if there is no way any more: packets are not to go where they went.
+	// There is no way any more: packets go neither where they went nor by the default route.
 	r.tbl.Merge(intent.Batch{Routes: []intent.Route{toward("10.65.3.0/26", intent.RouteDirect, "198.51.100.4")}})
 	r.tbl.Withdraw(t.Context())
-	r.ns.WantNoRoute(t, "10.65.3.0/26")
+	r.apply()
+	r.ns.WantRoute(t, "unreachable 10.65.3.0/26 proto 81 metric 2147483647")
+	r.ns.WantNoRoute(t, "10.65.3.0/26 via")
 }
 
 // TestMetricsOfWaysAreSpread: of 5,000 next hops that are a step apart, few have the same, and all come before what BGP learns.
@@ -102,7 +104,9 @@ func TestRoutesLeadToOtherHosts(t *testing.T) {
 	out := r.apply()
 	r.want("10.65.2.0/26", nil, "interface vxlan.calico is absent", out)
 	r.want("10.65.3.0/26", nil, "", out)
-	r.want("10.65.4.0/26", nil, "no interface of this host is on the network of 198.51.100.4", out)
+	r.want("10.65.4.0/26", nil, "no interface of this host is on the network of 198.51.100.4, or has this host's own address", out)
+	r.ns.WantRoute(t, "unreachable 10.65.4.0/26 proto 81 metric 2147483647")
+	r.ns.WantRoute(t, "unreachable 10.65.2.0/26 proto 81 metric 2147483647")
 	if o := out["10.65.5.0/26"]; o.Err == nil || !o.Final || !strings.Contains(o.Err.Error(), "h2 or this host has no end of a tunnel") {
 		t.Errorf("without the other end: %+v", o)
 	}
@@ -116,9 +120,11 @@ func TestRoutesLeadToOtherHosts(t *testing.T) {
 	r.ns.Delete(intent.LinkVXLAN)
 	r.until(intent.LinkVXLAN, func(_ ifmon.Link, there bool) bool { return !there })
 	r.want("10.65.2.0/26", nil, "interface vxlan.calico is absent", r.apply())
+	r.ns.WantRoute(t, "unreachable 10.65.2.0/26 proto 81 metric 2147483647")
 	device(r)
 	r.want("10.65.2.0/26", nil, "", r.apply())
 	r.ns.WantRoute(t, "10.65.2.0/26 via 10.65.2.1 dev vxlan.calico")
+	r.ns.WantNoRoute(t, "unreachable 10.65.2.0/26")
 
 	// From one way to another, and back.
 	r.tbl.Merge(intent.Batch{Routes: []intent.Route{toward("10.65.2.0/26", intent.RouteDirect, "192.0.2.2"), toward("10.65.5.0/26", intent.RouteTunnel, "10.65.5.1")}})
@@ -136,8 +142,10 @@ func TestRoutesLeadToOtherHosts(t *testing.T) {
 	})
 	out = r.apply()
 	r.want("10.65.4.0/26", nil, "", out)
-	r.want("10.65.3.0/26", nil, "no interface of this host is on the network of 192.0.2.3", out)
+	r.want("10.65.3.0/26", nil, "no interface of this host is on the network of 192.0.2.3, or has this host's own address", out)
+	r.ns.WantRoute(t, "unreachable 10.65.3.0/26 proto 81 metric 2147483647")
 	r.ns.WantRoute(t, "10.65.4.0/26 via 198.51.100.4 dev eth0")
+	r.ns.WantNoRoute(t, "unreachable 10.65.4.0/26")
 
 	// An endpoint here has an address that was another host's, and all of ours go.
 	r.tbl.Merge(intent.Batch{Removed: []intent.Key{
@@ -147,6 +155,72 @@ func TestRoutesLeadToOtherHosts(t *testing.T) {
 	if got := r.ns.Run("ip", "route", "show", "proto", "81") + r.ns.Run("ip", "-6", "route", "show", "proto", "81"); got != "" {
 		t.Errorf("left: %s", got)
 	}
+}
+
+// TestAnInterfaceWithoutANetworkLeadsToHostsNearby, as in clouds and with DHCPv6: the Node says the network, and the interface has the address alone.
+func TestAnInterfaceWithoutANetworkLeadsToHostsNearby(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("eth0", "peer")
+	r.ns.Addr("lo", "192.0.2.1/32") // some have it there, too
+	r.ns.Addr("eth0", "192.0.2.1/32", "2001:db8::1/128")
+	has := func(l ifmon.Link, _ bool) bool {
+		return l.Up && slices.Contains(l.Addrs, netip.MustParsePrefix("192.0.2.1/32")) && slices.Contains(l.Addrs, netip.MustParsePrefix("2001:db8::1/128"))
+	}
+	r.until("eth0", has)
+	r.tbl.Merge(intent.Batch{InSync: true, Routes: []intent.Route{
+		toward("10.65.3.0/26", intent.RouteDirect, "192.0.2.3"),
+		toward("fd65::/122", intent.RouteDirect, "2001:db8::3"),
+	}})
+	r.apply()
+	r.ns.WantRoute(t, "unreachable 10.65.3.0/26")
+	r.tbl.Merge(intent.Batch{Host: &intent.HostSettings{MTU: intent.MTUSettings{Own: [2]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}})
+	reached := func() {
+		t.Helper()
+		out := r.apply()
+		r.want("10.65.3.0/26", nil, "", out)
+		r.want("fd65::/122", nil, "", out)
+		r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0 proto 81 "+metric("192.0.2.3")+" onlink")
+		r.ns.WantRoute(t, "fd65::/122 via 2001:db8::3 dev eth0 proto 81 metric 512 onlink")
+		r.ns.WantNoRoute(t, "unreachable 10.65.3.0/26")
+		r.ns.WantNoRoute(t, "unreachable fd65::/122")
+	}
+	reached()
+
+	r.ns.Run("ip", "addr", "flush", "dev", "eth0")
+	r.until("eth0", func(l ifmon.Link, _ bool) bool { return !has(l, true) })
+	r.apply()
+	r.ns.WantRoute(t, "unreachable 10.65.3.0/26")
+	r.ns.Addr("eth0", "192.0.2.1/32", "2001:db8::1/128")
+	r.until("eth0", has)
+	reached()
+
+	r.ns.Addr("eth0", "192.0.2.9/24")
+	r.until("eth0", func(l ifmon.Link, _ bool) bool {
+		return slices.Contains(l.Addrs, netip.MustParsePrefix("192.0.2.9/24"))
+	})
+	r.apply()
+	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0")
+	if found, err := r.tbl.Differences(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("differences %q, %v", found, err)
+	}
+}
+
+// TestARestartLosesNoRouteToAnotherHost: the routes of before stay until the interfaces are known.
+func TestARestartLosesNoRouteToAnotherHost(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("eth0", "peer")
+	ns.Addr("eth0", "192.0.2.1/24")
+	ns.Route("10.65.3.0/26 via 192.0.2.3 proto 81 " + metric("192.0.2.3"))
+	r := newRig(t, ns)
+	r.tbl.Merge(intent.Batch{InSync: true, Routes: []intent.Route{toward("10.65.3.0/26", intent.RouteDirect, "192.0.2.3"), toward("10.65.2.0/26", intent.RouteTunnel, "10.65.2.1")}})
+	r.apply()
+	ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0")
+	ns.WantNoRoute(t, "unreachable")
+	r.until("eth0", hasIPv4)
+	r.apply()
+	ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0")
+	ns.WantNoRoute(t, "unreachable 10.65.3.0/26")
+	ns.WantRoute(t, "unreachable 10.65.2.0/26")
 }
 
 // TestRoutesLeadThroughIPIPByTheHost, also one on another network than the device's: the next hop is where its packets go. A bridge

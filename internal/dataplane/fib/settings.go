@@ -83,7 +83,7 @@ func (t *Table) othersDo() []intent.Outcome {
 	clear(t.news)
 	clear(t.failed)
 	clear(t.late)
-	return out
+	return append(out, t.losers.outcomes()...)
 }
 
 // readExternal reads which routes of others lead through workloads' interfaces.

@@ -2,8 +2,6 @@ package fib
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -17,41 +15,22 @@ import (
 // Events of our own changes come too, and change nothing in the Table; a late one at worst leads to an add that
 // finds its route, or a delete that finds none.
 func (t *Table) Run(ctx context.Context) error {
-	w, err := t.rtnl.Watch(rtnl.WatchRoutes)
-	if err != nil {
-		return fmt.Errorf("routes: %w", err)
-	}
-	defer w.Close()
-	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
-	for {
-		events, err := w.Receive()
-		var note func()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, rtnl.ErrOverrun):
-			note = func() { t.lost = true }
-		case err != nil:
-			return fmt.Errorf("routes: %w", err)
-		default:
-			concern, protocols := events[:0], t.protocols()
-			for _, e := range events {
-				// Foreign routes matter while one of them blocks ours: it may be about to be deleted.
-				if e.Route != nil && e.Route.Table == 0 && (slices.Contains(protocols, e.Route.Protocol) || t.blocked.Load()) {
-					concern = append(concern, e)
-				}
-			}
-			if len(concern) == 0 {
-				continue
-			}
-			note = func() { t.observe(concern) }
+	return t.rtnl.Follow(ctx, rtnl.WatchRoutes, t.notes, func(events []rtnl.Event) func() {
+		if len(events) == 0 {
+			return func() { t.lost = true }
 		}
-		select {
-		case t.notes <- note:
-		case <-ctx.Done():
-			return ctx.Err()
+		concern, protocols := events[:0], t.protocols()
+		for _, e := range events {
+			// Foreign routes matter while one of them blocks ours: it may be about to be deleted.
+			if e.Route != nil && e.Route.Table == 0 && (slices.Contains(protocols, e.Route.Protocol) || t.blocked.Load()) {
+				concern = append(concern, e)
+			}
 		}
-	}
+		if len(concern) == 0 {
+			return nil
+		}
+		return func() { t.observe(concern) }
+	})
 }
 
 // Drift returns the channel on which Run passes functions to the loop, which calls them.

@@ -112,6 +112,7 @@ type endpoint struct {
 	link   string
 	addrs  []netip.Addr
 	staged bool
+	asks   *intent.Group
 }
 
 // New returns a collector without flows.
@@ -146,7 +147,7 @@ func (c *Collector) InForce(b intent.Batch, _ bool) {
 		if e.ID.Kind == intent.Host {
 			label = "host/" + e.ID.Name
 		}
-		n := endpoint{label: label, link: e.Link, addrs: e.Addrs, staged: e.Policies().Staged != nil}
+		n := endpoint{label: label, link: e.Link, addrs: e.Addrs, staged: e.Policies().Staged != nil, asks: e.Policies()}
 		c.endpoints[e.ID] = n
 		if _, taken := c.byLink[e.Link]; e.Link != "" && (e.Closed == "" || !taken) { // an open one comes first
 			c.byLink[e.Link] = e.ID

@@ -143,6 +143,43 @@ func TestAWildcardHostEndpointHasWhatNoOtherHas(t *testing.T) {
 	}
 }
 
+// TestAPolicyDecidedForTheEndpointThatHasIt: a packet between two workloads passes four stages, and the same policy may be of endpoints at each.
+func TestAPolicyDecidedForTheEndpointThatHasIt(t *testing.T) {
+	early := intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "early"}
+	through := intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "through"}
+	tiers := func(p intent.PolicyID) []intent.Tier {
+		return []intent.Tier{{Name: "default", Ingress: []intent.PolicyID{p}, Egress: []intent.PolicyID{p}}}
+	}
+	all := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "all"}, Link: "*"}
+	intenttest.PreDNAT(&all, tiers(early)...)
+	intenttest.Forward(&all, tiers(through)...)
+	intenttest.Normal(&all, tiers(np)...)
+	asked := web
+	intenttest.Normal(&asked, tiers(np)...)
+	c := node(nil)
+	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{all, asked}, Removed: []intent.Key{up.ID}}, false)
+	for _, tt := range []struct {
+		by      intent.PolicyID
+		dir     intent.Direction
+		in, out int
+		want    string
+	}{
+		{early, intent.Ingress, linkWeb, 0, "host/all"},
+		{through, intent.Ingress, linkWeb, linkDB, "host/all"},
+		{through, intent.Egress, linkWeb, linkDB, "host/all"},
+		{np, intent.Egress, linkWeb, linkDB, "ns/web"},
+		{np, intent.Ingress, linkUp, linkWeb, "ns/web"},
+		{np, intent.Ingress, linkUp, 0, "host/all"},
+		{np, intent.Egress, 0, linkUp, "host/all"},
+		{np, intent.Ingress, linkUp, linkDB, "ns/db"}, // by an agent that knew more of it
+	} {
+		c.report(via(reportOf(c, ruleOf(tt.by, tt.dir, 0, false), addrWeb, addrDB), tt.in, tt.out))
+		if got := c.Last(1)[0].Endpoint; got != tt.want {
+			t.Errorf("%s %s from %d to %d: decided for %q, want %q", tt.by, tt.dir, tt.in, tt.out, got, tt.want)
+		}
+	}
+}
+
 func TestWhatAClosedEndpointSendsIsOfThatEndpoint(t *testing.T) {
 	c := node(nil)
 	closed := workload("bad", "cali9", "10.65.0.9")

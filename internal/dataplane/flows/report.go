@@ -2,6 +2,7 @@ package flows
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -93,6 +94,9 @@ func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Fl
 	}
 	id := d.Endpoint
 	if id == (intent.EndpointID{}) {
+		id = c.asked(d.Rule.Policy, d.Rule.Direction, in, out)
+	}
+	if id == (intent.EndpointID{}) {
 		link := out
 		if f.Dir == intent.Egress.String() {
 			link = in
@@ -108,6 +112,37 @@ func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Fl
 	}
 	f.Endpoint = c.endpoints[id].label
 	return f
+}
+
+// asked is the endpoint that has a policy at a stage of a packet's way, by which the policy decided about it; zero: none is known to have it. What comes in
+// meets the host endpoint first, what goes out the workload that sends it. A workload's interface has the host endpoint for all interfaces.
+func (c *Collector) asked(p intent.PolicyID, dir intent.Direction, in, out string) intent.EndpointID {
+	host := func(link string) intent.EndpointID {
+		if id := c.byLink[link]; link == "" || id.Kind == intent.Host {
+			return id
+		}
+		return c.byLink["*"]
+	}
+	ids := []intent.EndpointID{host(in), c.byLink[out]}
+	if dir == intent.Egress {
+		ids = []intent.EndpointID{c.byLink[in], host(out)}
+	}
+	for _, id := range ids {
+		g := c.endpoints[id].asks
+		if g == nil {
+			continue
+		}
+		stages := [][]intent.Tier{g.Untracked, g.PreDNAT, g.Forward, g.Normal}
+		if id.Kind == intent.Host && in != "" && out != "" {
+			stages = stages[:3] // what is forwarded
+		}
+		for _, t := range slices.Concat(stages...) {
+			if slices.Contains([...][]intent.PolicyID{intent.Ingress: t.Ingress, intent.Egress: t.Egress}[dir], p) {
+				return id
+			}
+		}
+	}
+	return intent.EndpointID{}
 }
 
 // would returns what staged policies would have decided about a packet: nil if the same. It is called for the stage that decides about

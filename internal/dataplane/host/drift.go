@@ -17,27 +17,12 @@ import (
 // Run receives the kernel's events for settings until the context ends, so that a change by another process is undone at once. There are
 // events for forwarding, rp_filter and proxy_arp; changes of other settings are found by Resync.
 func (h *Host) Run(ctx context.Context) error {
-	w, err := h.rtnl.Watch(rtnl.WatchConf)
-	if err != nil {
-		return fmt.Errorf("settings: %w", err)
-	}
-	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
-	for {
-		events, err := w.Receive()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, rtnl.ErrOverrun):
+	return h.rtnl.Follow(ctx, rtnl.WatchConf, h.notes, func(events []rtnl.Event) func() {
+		if len(events) == 0 {
 			events = []rtnl.Event{{Conf: &rtnl.Conf{Link: -1}}}
-		case err != nil:
-			return fmt.Errorf("settings: %w", err)
 		}
-		select {
-		case h.notes <- func() { h.observe(events) }:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return func() { h.observe(events) }
+	})
 }
 
 // Drift returns the channel on which Run passes functions to the loop, which calls them.
@@ -127,7 +112,7 @@ func (h *Host) Differences(context.Context) ([]string, error) {
 		if !there {
 			continue
 		}
-		want = append(want, settings4(link, len(h.endpoints[h.byLink[link]].Spoofable) > 0)...)
+		want = append(append(want, settings4(link, len(h.endpoints[h.byLink[link]].Spoofable) > 0)...), acceptRA(link))
 		gateways := []netip.Prefix{Gateway4}
 		on, err := h.hasIPv6(link)
 		if err != nil {

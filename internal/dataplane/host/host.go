@@ -3,7 +3,7 @@
 //
 // In: workload endpoints of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
 // Out: settings and gateway addresses of each workload's interface on the host's side, the two global forwarding
-// switches, and an [intent.Outcome] for each workload endpoint.
+// switches, acceptance of router advertisements by the host's own interfaces, and an [intent.Outcome] for each workload endpoint.
 //
 // Nothing is done for an interface before its policy is in force, and forwarding is turned on only after the first
 // complete policy transaction: after a reboot there is no table until then.
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -56,8 +57,11 @@ type Host struct {
 	repairs   []intent.Repair
 	notes     chan func()
 	refresh   time.Duration
-	settled   bool           // refresh is known
-	stale     map[string]int // interfaces, by name to index, that were set up and are not wanted any more
+	settled   bool            // refresh is known
+	stale     map[string]int  // interfaces, by name to index, that were set up and are not wanted any more
+	uplinks   *regexp.Regexp  // names of interfaces that lead to other hosts; nil: not known
+	routers   bool            // this host forwards IPv6, and its interfaces accept router advertisements all the same
+	coming    map[string]bool // interfaces that came after the first list, and are still to be looked at for that
 
 	ready, inSync, linksSeen bool
 	forwarding               bool // is on
@@ -82,7 +86,7 @@ func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
 	return &Host{
 		cfg: cfg, rtnl: h, sysctl: s,
 		endpoints: map[intent.EndpointID]intent.Endpoint{}, byLink: map[string]intent.EndpointID{}, links: map[string]ifmon.Link{},
-		done: map[string]setup{}, before: map[string]found{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[intent.EndpointID]bool{}, failed: map[intent.EndpointID]bool{},
+		done: map[string]setup{}, before: map[string]found{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, coming: map[string]bool{}, news: map[intent.EndpointID]bool{}, failed: map[intent.EndpointID]bool{},
 		held: func(string) bool { return false },
 	}
 }
@@ -101,6 +105,10 @@ func (h *Host) configure(s intent.HostSettings) {
 		h.forwarding = false // IPv6 is still to be enabled
 	}
 	h.noForwarding, h.noIPv6, h.accounts = s.NoForwarding, s.NoIPv6, s.ReportAllowed
+	h.uplinks = nil
+	if s.MTU.Links != "" {
+		h.uplinks, _ = regexp.Compile(s.MTU.Links) // settings refuse what is none
+	}
 }
 
 // Merge merges a batch.
@@ -158,10 +166,15 @@ func (h *Host) release(link string, id intent.EndpointID) {
 
 // Links takes the changes of interfaces.
 func (h *Host) Links(changes []ifmon.Change) {
+	first := !h.linksSeen
 	h.linksSeen = true
 	for _, c := range changes {
 		was, known := h.links[c.Name]
+		if !first && (!known || was.Index != c.Index) {
+			h.coming[c.Name] = true
+		}
 		if c.Gone {
+			delete(h.coming, c.Name)
 			delete(h.links, c.Name)
 			delete(h.stale, c.Name)
 			delete(h.done, c.Name)
@@ -244,7 +257,7 @@ func (h *Host) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if h.ready && (!h.forwarding || h.hostDoubt != "") {
 		errs = append(errs, h.forward())
 	}
-	errs = append(errs, h.sweep())
+	errs = append(errs, h.keepComing(), h.sweep())
 	var out []intent.Outcome
 	waiting := map[intent.EndpointID]bool{}
 	for id := range h.news {

@@ -243,7 +243,17 @@ func TestSettingsOfTheWholeHost(t *testing.T) {
 	const acct = "netfilter/nf_conntrack_acct"
 	r.want(map[string]string{
 		"ipv4/ip_forward": "1", "ipv4/conf/cali1/proxy_arp": "1", "ipv6/conf/all/forwarding": "0", "ipv6/conf/cali1/forwarding": "0", "ipv6/conf/cali1/proxy_ndp": "0", acct: "0",
+		"ipv6/conf/cali1/accept_ra": "0", // or the workload could be the router of a host that is none
 	})
+	r.ns.Sysctl("ipv6/conf/cali1/accept_ra", "1")
+	if found, err := r.h.Differences(t.Context()); err != nil || len(found) != 1 || !strings.Contains(found[0], "accept_ra") {
+		t.Errorf("differences: %q, %v", found, err)
+	}
+	if err := r.h.Resync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.apply()
+	asWanted()
 	r.h.Merge(intent.Batch{Host: &intent.HostSettings{ReportAllowed: true}})
 	r.apply()
 	r.want(map[string]string{"ipv6/conf/all/forwarding": "1", "ipv6/conf/cali1/forwarding": "1", "ipv6/conf/cali1/proxy_ndp": "1", acct: "1"})

@@ -20,6 +20,13 @@ func (h *Host) setUp(l ifmon.Link, s setup) ([]string, error) {
 	if changed, err = h.addGateway(changed, l, Gateway4); err != nil {
 		return nil, err
 	}
+	switch wrote, err := h.sysctl.Set(acceptRA(l.Name).Path, acceptRA(l.Name).Value); {
+	case errors.Is(err, sysctl.ErrNotFound): // the kernel has no IPv6
+	case err != nil:
+		return nil, err
+	case wrote:
+		changed = append(changed, acceptRA(l.Name).Path)
+	}
 	on, err := h.hasIPv6(l.Name)
 	if err != nil || !on {
 		return changed, err
@@ -60,11 +67,16 @@ func settings4(link string, spoof bool) []sysctl.Setting {
 func settings6(link string) []sysctl.Setting {
 	conf := "ipv6/conf/" + sysctl.Link(link) + "/"
 	return []sysctl.Setting{
-		{Path: conf + "accept_ra", Value: "0"}, // a workload must not become the host's router
+		acceptRA(link),
 		{Path: "ipv6/neigh/" + sysctl.Link(link) + "/proxy_delay", Value: "0"},
 		{Path: conf + "proxy_ndp", Value: "1"},
 		{Path: conf + "forwarding", Value: "1"},
 	}
+}
+
+// acceptRA keeps a workload from becoming the host's router, also where settings want no IPv6 of us: the kernel has it all the same.
+func acceptRA(link string) sysctl.Setting {
+	return sysctl.Setting{Path: "ipv6/conf/" + sysctl.Link(link) + "/accept_ra", Value: "0"}
 }
 
 // hasIPv6 reports whether the interface has IPv6: the kernel may lack it, it may be disabled, or settings want none.
@@ -215,13 +227,64 @@ func (h *Host) turnOnForwarding() (changed []string, err error) {
 	case err != nil:
 		return changed, err
 	case on == "1":
-		return changed, nil
+		return changed, h.findRouters()
 	}
 	if err := h.keepRouters(); err != nil {
 		return changed, err
 	}
+	h.routers = true
 	_, err = h.sysctl.Set(all6, "1")
 	return append(changed, all6), err
+}
+
+// joins reports whether an interface is one by which hosts join networks, with their routers: a device, or what is made of devices.
+// Others, such as veth, may lead to containers of somebody else's, which must not become the host's routers.
+func (h *Host) joins(l rtnl.Link) bool {
+	return slices.Contains([]string{"device", "bond", "team", "vlan"}, l.Kind) || h.uplinks != nil && h.uplinks.MatchString(l.Name)
+}
+
+// findRouters notes whether this host, which forwards already, accepts router advertisements: an earlier agent left it so. One that somebody made a
+// router before Twill came, and that accepts none, is left so.
+func (h *Host) findRouters() error {
+	links, err := h.sysctl.Links("ipv6/conf")
+	if err != nil || h.routers {
+		return err
+	}
+	for _, l := range links {
+		if h.workloads(l) {
+			continue
+		}
+		value, err := h.sysctl.Get("ipv6/conf/" + l + "/accept_ra")
+		if err != nil && !errors.Is(err, sysctl.ErrNotFound) {
+			return err
+		}
+		h.routers = h.routers || value == "2"
+	}
+	return nil
+}
+
+// keepComing does for interfaces that came after forwarding was turned on what keepRouters does for those that were there before.
+func (h *Host) keepComing() error {
+	if !h.forwarding {
+		return nil
+	}
+	if !h.routers {
+		clear(h.coming)
+		return nil
+	}
+	var errs []error
+	for name := range h.coming {
+		l, err := h.rtnl.Link(name)
+		if err == nil && !h.workloads(name) && h.joins(l) {
+			err = h.keepRouter(sysctl.Link(name))
+		}
+		if err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("interface %s: %w", name, err))
+			continue
+		}
+		delete(h.coming, name)
+	}
+	return errors.Join(errs...)
 }
 
 // keepRouters lets the host go on accepting router advertisements: one that forwards ignores them, and deletes the
@@ -235,14 +298,21 @@ func (h *Host) keepRouters() error {
 		if h.workloads(l) {
 			continue
 		}
-		path := "ipv6/conf/" + l + "/accept_ra"
-		value, err := h.sysctl.Get(path)
-		if err == nil && value == "1" {
-			_, err = h.sysctl.Set(path, "2")
-		}
-		if err != nil && !errors.Is(err, sysctl.ErrNotFound) {
+		if err := h.keepRouter(l); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (h *Host) keepRouter(link string) error {
+	path := "ipv6/conf/" + link + "/accept_ra"
+	value, err := h.sysctl.Get(path)
+	if err == nil && value == "1" {
+		_, err = h.sysctl.Set(path, "2")
+	}
+	if errors.Is(err, sysctl.ErrNotFound) {
+		return nil
+	}
+	return err
 }

@@ -10,10 +10,7 @@ import (
 // to the rules of others and, if none of them decides, to the policy of the kernel's chain, which Docker makes DROP. In table raw nothing is accepted: the
 // rules of others there are not about who may reach whom. An error is an [Error].
 func (w *writer) accepts(stages []desired.Chain, s Settings) error {
-	switch {
-	case w.Table == Filter && !s.Tables.FilterReturn:
-	case w.Table == Mangle && !s.Tables.MangleReturn:
-	default:
+	if !w.accepting(s) {
 		return nil
 	}
 	for at, p := range points {
@@ -27,6 +24,11 @@ func (w *writer) accepts(stages []desired.Chain, s Settings) error {
 		}
 	}
 	return nil
+}
+
+// accepting reports whether settings want what passes to be accepted in the table.
+func (w *writer) accepting(s Settings) bool {
+	return w.Table == Filter && !s.Tables.FilterReturn || w.Table == Mangle && !s.Tables.MangleReturn
 }
 
 // accept adds the rule for packets that all conditions match.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
@@ -55,6 +56,9 @@ type Driver struct {
 	before bool // all was in force when it was read last
 	drift  drift
 	notes  chan func()
+
+	measured bool // sizes are what is known of the kernel
+	sizes    atomic.Pointer[Sizes]
 }
 
 // table is what is known of a table in the kernel.
@@ -76,7 +80,7 @@ func NewDriver(tools Tools, cfg Config) *Driver {
 	d := &Driver{
 		tools: tools, sets: map[intent.SetID]*memberSet{}, ksets: map[string]*kernelSet{}, stale: true, notes: make(chan func()),
 	}
-	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Cost: costs{d}, Budget: cfg.Budget})
+	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Shared: true, Cost: costs{d}, Budget: cfg.Budget})
 	if cfg.Names != nil {
 		d.names = cfg.Names
 		d.node.Reporter = reporter{d.state, cfg.Names}
@@ -185,6 +189,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if err := d.prepare(ctx); err != nil {
 		return nil, err
 	}
+	again := d.read // what is known may be old
 	for attempt := 0; ; attempt++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -196,13 +201,22 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		if err == nil {
 			break
 		}
+		_, refused := errors.AsType[*Error](err)
+		if again && refused { // others may have destroyed a set, which nobody announces
+			again, d.before = false, false // what differs now is not all by others
+			if err := d.Resync(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if attempt < attempts && d.leaveOut(err) {
 			continue
 		}
-		d.read = false // a table may have been changed, and another not
+		d.read, d.before = false, false // a table may have been changed, and another not
 		return nil, err
 	}
 	d.before = d.state.InSync()
+	d.measure()
 	d.drift.repaired = append(d.drift.repaired, d.drift.found...)
 	d.drift.found = nil
 	return d.state.Outcomes(), nil
@@ -234,6 +248,16 @@ func (d *Driver) Clear(ctx context.Context) error {
 			return err
 		}
 	}
+	return d.destroySets()
+}
+
+// ClearSets removes what is left for Clear where somebody else took the chains away, since iptables cannot read the tables.
+func (d *Driver) ClearSets(ctx context.Context) error {
+	saved, err := d.tools.SaveSets(ctx)
+	if err != nil {
+		return err
+	}
+	d.observeSets(saved)
 	return d.destroySets()
 }
 
@@ -342,7 +366,7 @@ func (d *Driver) makeSets(ctx context.Context) error {
 		return err
 	}
 	for _, k := range made {
-		k.exists = true
+		k.exists, d.measured = true, false
 		for el := range k.elems.All() {
 			k.elems.MarkApplied(el)
 		}
@@ -393,6 +417,7 @@ func (d *Driver) destroySets() error {
 		}
 		if !inUse {
 			k.gone()
+			d.measured = false
 		}
 	}
 	for name, k := range d.ksets {

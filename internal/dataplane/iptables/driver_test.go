@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 type inside struct {
 	k        tools
 	fails    func(text string) error
+	after    func() // of each restore, before anything is read
 	wrote    int
 	setReads int
 }
@@ -33,6 +35,9 @@ func (i *inside) Restore(ctx context.Context, f intent.Family, text string) (err
 		}
 	}
 	i.k.Do(func() { err = i.host().Restore(ctx, f, text) })
+	if i.after != nil {
+		i.after()
+	}
 	return err
 }
 
@@ -158,6 +163,44 @@ func TestADriverMakesTheNodeAndFindsItAsItIs(t *testing.T) {
 	})
 }
 
+// TestSizesAreWhatThereIs: after each change, and also of what others changed, once it has been read.
+func TestSizesAreWhatThereIs(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		d := newDriven(t, k)
+		sizes := func(when string) (all Sizes) {
+			t.Helper()
+			all = d.Sizes()
+			for _, is := range all.Tables {
+				command := map[intent.Family]string{intent.IPv4: "iptables-", intent.IPv6: "ip6tables-"}[is.Family] + k.backend + "-save"
+				list := k.Run(command, "-t", string(is.Table))
+				chains, rules := strings.Count(list, "\n:tw-"), strings.Count(list, "\n-A tw-")+len(regexp.MustCompile(`(?m)^-A [A-Z]+ -j tw-`).FindAllString(list, -1))
+				if is.Chains != chains || is.Rules != rules {
+					t.Errorf("%s, table %s of IPv%d: %d chains, %d rules; there are %d, %d", when, is.Table, is.Family, is.Chains, is.Rules, chains, rules)
+				}
+			}
+			names := k.Run("ipset", "list", "-n")
+			for f, n := range all.Sets {
+				if there := strings.Count("\n"+names, fmt.Sprintf("\ntw%d-", f)); n != there {
+					t.Errorf("%s: %d sets of IPv%d, there are %d", when, n, f, there)
+				}
+			}
+			return all
+		}
+		if got := sizes("at first"); len(got.Tables) != 0 {
+			t.Errorf("before anything is done: %+v", got)
+		}
+		d.apply(filled())
+		all := sizes("after the first turn")
+		if len(all.Tables) != 8 || all.Sets[intent.IPv4] == 0 || all.Sets[intent.IPv6] == 0 {
+			t.Errorf("sizes are %+v", all)
+		}
+		d.apply(intent.Batch{Removed: []intent.Key{pod, gnp, np, kns}})
+		if less := sizes("without an endpoint"); less.Tables[3].Chains >= all.Tables[3].Chains || less.Sets[intent.IPv4] >= all.Sets[intent.IPv4] {
+			t.Errorf("of less there is %+v, was %+v", less, all)
+		}
+	})
+}
+
 func TestWhatOthersDoToIptablesIsUndone(t *testing.T) {
 	eachBackend(t, func(t *testing.T, k tools) {
 		d := newDriven(t, k)
@@ -200,6 +243,41 @@ func TestWhatOthersDoToIptablesIsUndone(t *testing.T) {
 	})
 }
 
+// TestWhatHasANameLikeOursStays: a set, and a chain that another refers to.
+func TestWhatHasANameLikeOursStays(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		ipt := "iptables-" + k.backend
+		for _, set := range []string{"twitch", "tw4", "tw4-nets"} {
+			k.Run("ipset", "create", set, "hash:net")
+			k.Run("ipset", "add", set, "192.0.2.0/24")
+		}
+		k.Run(ipt, "-N", "tw-itch")
+		k.Run(ipt, "-A", "tw-itch", "-s", "192.0.2.9", "-j", "DROP")
+		k.Run(ipt, "-A", "FORWARD", "-j", "tw-itch")
+		d := newDriven(t, k)
+		theirs := d.everything()
+		stays := func(after string) {
+			t.Helper()
+			is := d.everything()
+			for line := range strings.Lines(theirs) {
+				if !strings.Contains(is, strings.TrimSpace(line)) {
+					t.Errorf("%s: %q is gone", after, line)
+				}
+			}
+		}
+		d.apply(filled())
+		stays("apply")
+		if err := d.Clear(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stays("clear")
+		if err := d.ClearSets(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stays("the sets are cleared")
+	})
+}
+
 // TestAnEventIsOfTables alone: sets may be large, and a change of members that is under way is no repair.
 func TestAnEventIsOfTables(t *testing.T) {
 	eachBackend(t, func(t *testing.T, k tools) {
@@ -213,6 +291,43 @@ func TestAnEventIsOfTables(t *testing.T) {
 		}
 		if !strings.Contains(d.everything(), "10.65.0.8") {
 			t.Error("the member is not there")
+		}
+	})
+}
+
+// TestWhatIsRefusedSinceOthersChangedSetsIsTriedAgain: of tables alone there are events, and a rule or a member for which others destroyed the set closes nobody.
+func TestWhatIsRefusedSinceOthersChangedSetsIsTriedAgain(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		set := setOf("s:frontend", intent.SetAddrs, intent.IPv4).Name
+		flush := ""
+		for _, command := range []string{"iptables-", "ip6tables-"} {
+			flush += fmt.Sprintf("for t in raw mangle nat filter; do %s%s -w 10 -t $t -F; done; ", command, k.backend)
+		}
+		for _, tt := range []struct {
+			name, do string
+			batch    intent.Batch
+		}{
+			{"tables are flushed and sets destroyed", flush + "ipset destroy", intent.Batch{}},
+			{"a set is destroyed, and has a new member", flush + "ipset destroy " + set, intent.Batch{Members: []intent.MemberDelta{{Set: "s:frontend", Added: members(0, "10.65.0.8/32")}}}},
+		} {
+			d := newDriven(t, k)
+			d.apply(filled(), tt.batch)
+			want := d.everything()
+			d = d.again()
+			d.apply(filled())
+			k.Run("sh", "-c", tt.do)
+			d.drift.notified = true
+			for _, o := range d.apply(tt.batch) {
+				if o.Err != nil {
+					t.Errorf("%s: %v: %v", tt.name, o.Key, o.Err)
+				}
+			}
+			if got := d.everything(); got != want {
+				t.Errorf("%s: there is\n%s\nand not\n%s", tt.name, got, want)
+			}
+			if len(d.Repairs()) == 0 || !d.Lapsed() {
+				t.Errorf("%s: no repair is reported", tt.name)
+			}
 		}
 	})
 }

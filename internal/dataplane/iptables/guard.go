@@ -72,7 +72,8 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 		}
 	}
 	calls := g.Do == desired.Call || g.Do == desired.Dispatch
-	if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, target, !calls && g.Do != desired.Mark); err != nil {
+	ends := !calls && g.Do != desired.Mark && g.Do != desired.Unmark
+	if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, target, ends); err != nil {
 		return err
 	}
 	if calls && w.Table != NAT { // a packet that the chain passed has passed the stage
@@ -122,6 +123,8 @@ func (w *writer) step(g desired.Guard) (string, error) {
 		return translation(g.Source)
 	case desired.Deliver:
 		return "-j DNAT --to-destination " + g.To.String(), nil
+	case desired.Unmark:
+		return setMark(w.Marks, 0, kernel.MarkUntracked|kernel.MarkHostPassed), nil
 	case desired.Mark:
 		return fmt.Sprintf("-j DSCP --set-dscp %d", g.DSCP), nil
 	case desired.Hand:
@@ -204,6 +207,8 @@ func (w *writer) condition(c *conjunction, x desired.Cond) error {
 		// What a process of the host sends has a socket, whatever its source is. The incoming interface is not used: the match
 		// for any interface also matches none.
 		one(line{rest: []string{"-m addrtype ! --src-type LOCAL", "-m owner ! --socket-exists"}})
+	case desired.OtherSource:
+		one(line{rest: []string{"-m addrtype --src-type LOCAL", "-m addrtype ! --src-type LOCAL --limit-iface-out"}})
 	case desired.ICMPTypes:
 		c.blocks = append(c.blocks, w.icmpTypes(x))
 	default:

@@ -215,7 +215,7 @@ func (d *Driver) observeSets(text string) {
 	for line := range strings.Lines(text) {
 		w := strings.Fields(line)
 		switch {
-		case len(w) < 3 || !strings.HasPrefix(w[1], setPrefix):
+		case len(w) < 3 || !ownSet(w[1]):
 		case w[0] == "create":
 			there[w[1]] = []string{}
 			types[w[1]] = strings.Join(w[2:min(len(w), 5)], " ")

@@ -139,7 +139,7 @@ func (n *Node) Render(f intent.Family, s Settings) ([]Text, error) {
 
 // node writes the stages of a table, and the chains that they lead to.
 func (w *writer) node(n *Node, stages []desired.Chain, s Settings) error {
-	w.hooks(stages)
+	w.hooks(stages, s)
 	if err := w.accepts(stages, s); err != nil {
 		return err
 	}
@@ -187,8 +187,8 @@ func (w *writer) node(n *Node, stages []desired.Chain, s Settings) error {
 }
 
 // hooks writes the chains that the kernel's chains call: each stage in its order. A stage begins without the mark; one that a packet has passed
-// has set it, and a closed one drops packets without it.
-func (w *writer) hooks(stages []desired.Chain) {
+// has set it; a closed one drops packets without it, and one that accepts lets nobody else see those with it.
+func (w *writer) hooks(stages []desired.Chain, set Settings) {
 	for _, s := range stages {
 		head := points[s.Hook.At].Chain
 		if !slices.Contains(w.heads, head) {
@@ -201,6 +201,9 @@ func (w *writer) hooks(stages []desired.Chain) {
 		}
 		a.add(line{}, setMark(w.Marks, 0, kernel.MarkAllowed|kernel.MarkPassed))
 		a.add(line{}, "-j "+ChainName(s.Name))
+		if s.Hook.Accept && w.accepting(set) {
+			appender{w: w, chain: head, comment: comment("allowed")}.add(line{rest: []string{matchMark(w.Marks, kernel.MarkAllowed, kernel.MarkAllowed)}}, "-j ACCEPT")
+		}
 		if s.Hook.Closed {
 			a.add(line{rest: []string{matchMark(w.Marks, 0, kernel.MarkAllowed)}}, "-j DROP")
 		}

@@ -67,7 +67,7 @@ func nodeBatch() intent.Batch {
 // nodeTexts are those of a node for a family.
 func nodeTexts(t *testing.T, b intent.Batch, f intent.Family) []Text {
 	t.Helper()
-	s := desired.New(desired.Config{})
+	s := desired.New(desired.Config{Shared: true})
 	s.Merge(b)
 	var n Node
 	n.Take(s.Changes())

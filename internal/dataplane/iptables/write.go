@@ -64,13 +64,19 @@ func (d *Driver) written(slot int, is map[Table]saved, early bool) error {
 			if early && there { // an earlier agent's
 				continue
 			}
-			if rules, made := now.chains[chain]; !made || len(rules) != rulesOf(text) {
+			rules, made := now.chains[chain]
+			same := alike(rules, text) // as far as it can be known of a chain that is new
+			if was, wrote := had.written[chain]; there && wrote && was == text {
+				same = slices.Equal(rules, had.chains[chain])
+			}
+			if !made || !same {
 				return fmt.Errorf("IPv%d, table %s, chain %s: %w", families[slot], name, chain, errChanged)
 			}
 			now.written[chain] = text
 		}
 		d.have[slot][name] = now
 	}
+	d.measured = false
 	return nil
 }
 
@@ -125,8 +131,8 @@ func (e *edit) table(name Table, has table, want wanted, early bool) {
 	e.add("", "COMMIT")
 }
 
-// Differences reads the tables and the sets back, and returns one line for each object that differs from the intents. It changes nothing. Rules are
-// compared by their number: in what form the kernel has one is known only of those that this driver wrote.
+// Differences reads the tables and the sets back, and returns one line for each object that differs from the intents. It changes nothing. Of rules
+// that another driver wrote it compares what alike does: in what form the kernel has the rest is known only of those that this one wrote.
 func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	if err := d.Resync(ctx); err != nil {
 		return nil, err
@@ -138,7 +144,7 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 		for name, want := range d.want[i] {
 			has := d.have[i][name]
 			for chain, text := range want.chains {
-				if rules, there := has.chains[chain]; there && len(rules) == rulesOf(text) {
+				if rules, there := has.chains[chain]; there && alike(rules, text) {
 					has.written[chain] = text
 				}
 			}
@@ -186,7 +192,7 @@ func (d *Driver) readTables(ctx context.Context) error {
 			have[i][name] = table{is, d.still(i, name, is)}
 		}
 	}
-	d.have = have
+	d.have, d.measured = have, false
 	return nil
 }
 

@@ -77,7 +77,7 @@ func unsupported(g desired.Guard) error {
 		return fmt.Errorf("nft: no form for step %d", g.Do)
 	}
 	for _, c := range g.If {
-		switch known := c.Kind >= desired.OnLink && c.Kind <= desired.ICMPTypes; {
+		switch known := c.Kind >= desired.OnLink && c.Kind <= desired.OtherSource; {
 		case !known:
 			return fmt.Errorf("nft: no form for condition %d", c.Kind)
 		case c.Not && c.Kind != desired.OfWorkload && c.Kind != desired.OfClosed:
@@ -130,6 +130,8 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return slices.Concat(exprs{nftables.ConnLimit{Count: g.Most, Over: true}}, d.count(g.By, name), exprs{nftables.Reject{Type: nftables.RejectReset}})
 	case desired.Untrack:
 		return exprs{nftables.NoTrack{}, nftables.Accept()}
+	case desired.Unmark:
+		return nftables.SetMarkBits(0, d.marks().Of(kernel.MarkUntracked|kernel.MarkHostPassed))
 	case desired.Refuse:
 		return append(d.count(g.By, name), nftables.Reject{Type: nftables.RejectICMPX, Code: nftables.PortICMPX})
 	}
@@ -177,6 +179,8 @@ func (d *Driver) condition(c desired.Cond) exprs {
 		}
 	case desired.Forwarded:
 		return forwarded()
+	case desired.OtherSource:
+		return otherSource()
 	case desired.ICMPTypes:
 		var els []nftables.Element
 		for _, r := range c.Types {
@@ -189,11 +193,23 @@ func (d *Driver) condition(c desired.Cond) exprs {
 	return exprs{nftables.Drop()}
 }
 
+const local = 2 // RTN_LOCAL of rtnetlink(7)
+
+// otherSource matches packets whose source is of the host, and not of the interface that they leave by: asked with an interface, the kernel calls
+// addresses of others unicast.
+func otherSource() exprs {
+	return exprs{
+		nftables.Fib{Flags: nftables.FibSaddr, Result: nftables.FibResultAddrType},
+		nftables.Cmp{Op: nftables.Eq, Data: nftables.U32(local)},
+		nftables.Fib{Flags: nftables.FibSaddr | nftables.FibOIF, Result: nftables.FibResultAddrType},
+		nftables.Cmp{Op: nftables.Neq, Data: nftables.U32(local)},
+	}
+}
+
 // forwarded matches in postrouting packets that came in by an interface, and not from the host. A packet in which a tunnel device
 // encapsulated a forwarded one has an incoming interface, too, since ip_output takes it from skb->dev, which is the tunnel's; but its
 // source is an address of the host. This is before source NAT, so a forwarded packet has no source of the host.
 func forwarded() exprs {
-	const local = 2 // RTN_LOCAL of rtnetlink(7)
 	return exprs{
 		nftables.Meta{Key: nftables.MetaIIFName},
 		nftables.Cmp{Op: nftables.Neq, Data: make([]byte, 16)},

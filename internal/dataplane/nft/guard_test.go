@@ -12,7 +12,7 @@ import (
 func TestAGuardWithoutAFormDenies(t *testing.T) {
 	for name, g := range map[string]desired.Guard{
 		"a negation":           {If: []desired.Cond{{Kind: desired.Established, Not: true}}, Do: desired.Skip},
-		"an unknown condition": {If: []desired.Cond{{Kind: desired.ICMPTypes + 1}}, Do: desired.Pass},
+		"an unknown condition": {If: []desired.Cond{{Kind: desired.OtherSource + 1}}, Do: desired.Pass},
 		"an unknown step":      {Do: desired.Classify + 1},
 		"an unknown group":     {Do: desired.Classify, Group: 7},
 	} {

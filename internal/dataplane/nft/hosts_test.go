@@ -88,19 +88,30 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 			"forwarded: the end of a tier, and only in the direction of its policies", func(e *intent.Endpoint) { intenttest.Forward(e, ask(web, in)...) }, safe,
 			[]string{"out>a tcp/80", "!out>a tcp/81", "!out>a tcp/22", "a>out tcp/90", "a>b tcp/81"},
 		},
-		{"forwarded out", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Forward(e, ask(nothing, out)...) }, safe, []string{"!a>out tcp/80", "out>a tcp/80", "a>b tcp/81"}},
+		{"forwarded out", func(e *intent.Endpoint) { intenttest.Forward(e, ask(nothing, out)...) }, safe, []string{"!a>out tcp/80", "out>a tcp/80", "a>b tcp/81"}},
+		{
+			"forwarded in by any interface, a workload's too", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Forward(e, ask(web, in)...) }, safe,
+			[]string{"out>a tcp/80", "!out>a tcp/81", "a>out tcp/80", "!a>out tcp/81", "a>b tcp/80", "!a>b tcp/81", "host>a tcp/81"},
+		},
+		{
+			"forwarded out by any interface, a workload's too", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Forward(e, ask(nothing, out)...) }, safe,
+			[]string{"!a>out tcp/80", "!out>a tcp/80", "!a>b tcp/81", "host>a tcp/81"},
+		},
 		{"before DNAT a deny holds for the host and beyond, failsafes apart", func(e *intent.Endpoint) {
 			e.Link = "*"
 			intenttest.Normal(e, ask(web, in)...)
 			intenttest.PreDNAT(e, ask(deny, in)...)
-		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "a>out tcp/80"}},
+		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "!a>out tcp/80", "!a>b tcp/80", "a>out tcp/22", "host>a tcp/80"}},
+		{"before DNAT the one of an interface is not asked about workloads", func(e *intent.Endpoint) {
+			intenttest.PreDNAT(e, ask(deny, in)...)
+		}, safe, []string{"!out>a tcp/80", "a>out tcp/80", "a>b tcp/80"}},
 		{"before DNAT no end of a tier drops", func(e *intent.Endpoint) { e.Link = "*"; intenttest.PreDNAT(e, ask(nothing, in)...) }, safe, []string{"out>a tcp/80"}},
 		{"what is allowed before DNAT is not asked about again", func(e *intent.Endpoint) {
 			e.Link = "*"
 			intenttest.PreDNAT(e, ask(web, in)...)
 			intenttest.Normal(e, ask(nothing, in)...)
 			intenttest.Forward(e, ask(nothing, in)...)
-		}, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>a tcp/80", "!out>a tcp/81"}},
+		}, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>a tcp/80", "!out>a tcp/81", "a>out tcp/80", "!a>out tcp/81", "!a>host tcp/80"}},
 		{"untracked: both directions by rules of their own", func(e *intent.Endpoint) {
 			intenttest.Untracked(e, ask(replies, in, out)...)
 			intenttest.Normal(e, ask(nothing, in, out)...)
@@ -114,17 +125,15 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "host>out tcp/2379", "host>out udp/53"}},
 		{"the one for all interfaces has no untracked stage", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Untracked(e, ask(deny, in, out)...) }, safe, []string{"out>a tcp/80"}},
 		{
-			"what workloads may say to their host goes on to the one for all interfaces", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(web, in)...) }, returns,
-			[]string{"a>host tcp/80", "!a>host tcp/81", "a>host tcp/22"},
+			"no host endpoint is asked about what workloads may say to their host", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(web, in)...) }, returns,
+			[]string{"a>host tcp/80", "a>host tcp/81", "!out>host tcp/81"},
 		},
 		{
-			"a workload whose interface has none of the prefixes is no interface of the host either", func(e *intent.Endpoint) {
+			"a workload whose interface has none of the prefixes is one nevertheless", func(e *intent.Endpoint) {
 				e.Link = "*"
 				intenttest.Normal(e, ask(nothing, in, out)...)
-				intenttest.PreDNAT(e, ask(deny, in)...)
-				intenttest.Forward(e, ask(deny, out)...)
-			}, &intent.HostSettings{Prefixes: []string{"tap"}, FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut},
-			append(slices.Clone(denied), "host>a tcp/80", "a>b tcp/80", "!out>a tcp/80", "!a>out tcp/80"),
+			}, &intent.HostSettings{EndpointToHost: intent.ToHostReturn, Prefixes: []string{"tap"}, FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut},
+			append(slices.Clone(denied), "host>a tcp/80", "a>b tcp/80", "a>host tcp/80", "out>a tcp/80", "a>out tcp/80"),
 		},
 		{"by an address of the interface", func(e *intent.Endpoint) {
 			e.Link, e.Addrs = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}

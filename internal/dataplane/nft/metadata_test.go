@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
@@ -33,8 +34,10 @@ func TestRequestsForMetadataArriveAtTheServer(t *testing.T) {
 	for _, action := range []intent.ToHost{intent.ToHostDrop, intent.ToHostReturn, intent.ToHostAccept} {
 		h := newHosted(t)
 		h.ns.Run("sysctl", "-qw", "net.ipv4.conf.calia.route_localnet=1") // package host does that
-		closed := pol("closed", nil, []intent.Rule{tcp(intent.Deny, 8775), anything})
-		b := pair([]intent.Tier{tier("t", intent.Deny, nil, ids("closed"))}, closed)
+		closed, early, all := pol("closed", nil, []intent.Rule{tcp(intent.Deny, 8775), anything}), pol("early", []intent.Rule{tcp(intent.Deny, 80), tcp(intent.Deny, 8775)}, nil), hep("*")
+		intenttest.PreDNAT(&all, ask(early, in)...)
+		b := pair([]intent.Tier{tier("t", intent.Deny, nil, ids("closed"))}, closed, early)
+		b.Endpoints = append(b.Endpoints, all)
 		for _, tt := range []struct {
 			from   string
 			to     netip.AddrPort // of the settings

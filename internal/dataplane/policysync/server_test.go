@@ -266,7 +266,7 @@ func TestTricksOfPaths(t *testing.T) {
 
 // TestAProxyThatDoesNotReadIsDisconnected: and holds up no other one meanwhile.
 func TestAProxyThatDoesNotReadIsDisconnected(t *testing.T) {
-	p := serving(t, Config{Patience: 50 * time.Millisecond})
+	p := serving(t, Config{Patience: time.Second})
 	p.volume("csi-1", credentialsOf("web"))
 	p.volume("csi-2", credentialsOf("db"))
 	p.s.InForce(batch(), false)

@@ -159,10 +159,18 @@ func (r *reading) route(x *pb.Route) intent.Route {
 	if _, known := pb.Route_Kind_name[int32(x.GetKind())]; !known || x.GetDestination() == "" {
 		r.wrong("route", x)
 	}
-	if _, known := pb.Route_Move_name[int32(x.GetMove())]; !known {
-		r.wrong("move", x.GetMove())
+	return intent.Route{Dst: r.prefix(x.GetDestination()), Kind: intent.RouteKind(x.GetKind()), Move: r.move(x.GetMove()), Link: x.GetLink(), MAC: x.GetMac(), Node: x.GetNode(), Via: r.addr(x.GetVia()), Claims: each(x.GetClaims(), r.claim)}
+}
+
+func (r *reading) claim(x *pb.Route_Claim) intent.Claim {
+	return intent.Claim{Endpoint: r.endpointID(x.GetEndpoint()), Link: x.GetLink(), MAC: x.GetMac(), Move: r.move(x.GetMove()), Shared: x.GetShared()}
+}
+
+func (r *reading) move(m pb.Route_Move) intent.Move {
+	if _, known := pb.Route_Move_name[int32(m)]; !known {
+		r.wrong("move", m)
 	}
-	return intent.Route{Dst: r.prefix(x.GetDestination()), Kind: intent.RouteKind(x.GetKind()), Move: intent.Move(x.GetMove()), Link: x.GetLink(), MAC: x.GetMac(), Node: x.GetNode(), Via: r.addr(x.GetVia())}
+	return intent.Move(m)
 }
 
 func (r *reading) tunnelKind(k pb.TunnelKind) intent.TunnelKind {

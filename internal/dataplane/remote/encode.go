@@ -150,7 +150,11 @@ func encodeTier(t intent.Tier) *pb.Tier {
 }
 
 func encodeRoute(r intent.Route) *pb.Route {
-	return &pb.Route{Destination: text(r.Dst), Kind: pb.Route_Kind(r.Kind), Move: pb.Route_Move(r.Move), Link: r.Link, Mac: r.MAC, Node: r.Node, Via: text(r.Via)}
+	return &pb.Route{Destination: text(r.Dst), Kind: pb.Route_Kind(r.Kind), Move: pb.Route_Move(r.Move), Link: r.Link, Mac: r.MAC, Node: r.Node, Via: text(r.Via), Claims: each(r.Claims, encodeClaim)}
+}
+
+func encodeClaim(c intent.Claim) *pb.Route_Claim {
+	return &pb.Route_Claim{Endpoint: encodeEndpointID(c.Endpoint), Link: c.Link, Mac: c.MAC, Move: pb.Route_Move(c.Move), Shared: c.Shared}
 }
 
 func encodeTunnelPeer(p intent.TunnelPeer) *pb.TunnelPeer {

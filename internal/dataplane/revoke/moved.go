@@ -21,6 +21,9 @@ func newAbroad() abroad {
 
 // Routes takes routes as they come to be wanted, which is before workloads of the same batch are prepared. It implements dataplane.Routed.
 func (d *Driver) Routes(routes []intent.Route, removed []intent.Key) {
+	d.mu.Lock()
+	claimsOf(d.contested, routes, removed)
+	d.mu.Unlock()
 	x := d.absence
 	x.mu.Lock()
 	defer x.mu.Unlock()

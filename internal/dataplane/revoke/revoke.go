@@ -75,11 +75,12 @@ type Driver struct {
 	absence *absence
 	writing sync.Mutex // held while reading the table in order to change it
 
-	mu      sync.Mutex
-	applied []intent.Batch // in force in the kernel, not processed yet
-	lapsed  bool           // every flow must be evaluated
-	links   []ifmon.Change // not processed yet
-	asked   []func()       // to be called when all that applied and links concern was evaluated
+	mu        sync.Mutex
+	applied   []intent.Batch                // in force in the kernel, not processed yet
+	lapsed    bool                          // every flow must be evaluated
+	links     []ifmon.Change                // not processed yet
+	contested map[netip.Addr][]intent.Claim // likewise, see claimsOf
+	asked     []func()                      // to be called when all that applied and links concern was evaluated
 
 	judging sync.Mutex // for state
 	state   verdict.State
@@ -102,6 +103,7 @@ type Driver struct {
 	times     times
 	addrs     map[netip.Addr]string
 	stale     bool // addrs must be computed again
+	claims    claims
 	hostAddrs map[netip.Addr]bool
 	nofilter  bool // the kernel cannot find the flows of an address
 }
@@ -119,7 +121,7 @@ func New(cfg Config) *Driver {
 	}
 	return &Driver{
 		on: true, cfg: cfg, wake: make(chan struct{}, 1), absence: newAbsence(),
-		index: newIndex(), touched: newConcerned(), news: newConcerned(), cuts: newCuts(maxCuts), gone: map[netip.Addr]bool{},
+		claims: newClaims(), contested: map[netip.Addr][]intent.Claim{}, index: newIndex(), touched: newConcerned(), news: newConcerned(), cuts: newCuts(maxCuts), gone: map[netip.Addr]bool{},
 	}
 }
 
@@ -256,7 +258,8 @@ func (d *Driver) take() {
 	batches, links, arrived := d.applied, d.links, d.absence.take()
 	d.all, d.windows = d.all || d.lapsed, d.windows || d.lapsed
 	d.waiting = append(d.waiting, d.asked...)
-	d.applied, d.links, d.lapsed, d.asked = nil, nil, false, nil
+	contested := d.contested
+	d.applied, d.links, d.lapsed, d.asked, d.contested = nil, nil, false, nil, map[netip.Addr][]intent.Claim{}
 	d.mu.Unlock()
 	missed := map[netip.Addr]bool{} // revoked, but not noted
 	for a, f := range arrived {
@@ -267,6 +270,7 @@ func (d *Driver) take() {
 	d.judging.Lock()
 	defer d.judging.Unlock()
 	d.setLinks(links)
+	defer d.contest(contested, links)
 	for _, b := range batches {
 		d.state.Merge(b)
 		b.Endpoints = workloadsOf(b.Endpoints)
@@ -294,6 +298,14 @@ func (d *Driver) take() {
 		if b.InSync && !d.ready {
 			d.ready, d.all = true, true
 		}
+	}
+}
+
+// contest takes which addresses several endpoints have, and which interfaces are up.
+func (d *Driver) contest(news map[netip.Addr][]intent.Claim, links []ifmon.Change) {
+	if addrs := d.claims.take(news, links); len(addrs) > 0 {
+		d.stale = true
+		d.touch(addrs, nil)
 	}
 }
 
@@ -345,7 +357,7 @@ func (d *Driver) locate() error {
 		d.hostAddrs[a] = true
 	}
 	if d.stale || d.addrs == nil {
-		d.addrs, d.stale = d.index.links(), false
+		d.addrs, d.stale = d.claims.settle(d.index.links(), d.index.endpoints), false
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ type Packet struct {
 	Established, Invalid, Revoked bool // state of conntrack, and whether the flow is revoked
 	Reply                         bool // it goes against the direction in which its flow began
 	Spoofed                       bool // its source is not routed to In
+	Marked                        bool // it bears the marks of what an early stage of host endpoints allowed
 	OwnSource                     bool // its source is an address of the host, though it came by In
 }
 
@@ -42,7 +43,7 @@ func (d *Dataplane) Judge(p Packet) Verdict {
 	case p.Out == "":
 		points = []desired.Point{desired.Prerouting, desired.Input}
 	}
-	w := &walk{Dataplane: d, Packet: p}
+	w := &walk{Dataplane: d, Packet: p, early: p.Marked, untracked: p.Marked}
 	for _, at := range points {
 		for _, stage := range d.stages(at) {
 			w.passed = false
@@ -165,6 +166,8 @@ func (w *walk) guards(c desired.Chain) end {
 			}
 		case desired.Return:
 			return w.last(c, undecided)
+		case desired.Unmark:
+			w.early, w.untracked = false, false
 		case desired.Untrack:
 			w.Established, w.Invalid, w.Revoked = false, false, false
 			return passing

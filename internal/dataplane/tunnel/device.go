@@ -113,7 +113,7 @@ func (d *Driver) bring(v *device, l rtnl.Link, mtu int) error {
 	if !have && v.want.Addr.IsValid() {
 		errs = append(errs, d.rtnl.AddAddr(rtnl.Addr{Link: l.Index, Prefix: netip.PrefixFrom(v.want.Addr, v.want.Addr.BitLen())}))
 	}
-	errs = append(errs, d.checksums(v))
+	errs = append(errs, d.checksums(v), d.loosen(v))
 	if !l.Up {
 		errs = append(errs, d.rtnl.SetUp(l.Index, true))
 	}
@@ -184,7 +184,7 @@ func (d *Driver) Differences(context.Context) ([]string, error) {
 		if err := d.learn(v, l.Index); err != nil {
 			return nil, err
 		}
-		out = append(out, v.lines()...)
+		out = append(append(out, d.strict(v)...), v.lines()...)
 	}
 	ipip, err := d.differencesIPIP(d.devices[intent.IPIP])
 	out = append(out, ipip...)

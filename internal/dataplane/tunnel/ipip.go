@@ -61,6 +61,8 @@ func (d *Driver) differencesIPIP(v *device) ([]string, error) {
 		return []string{fmt.Sprintf("device %s differs", v.name)}, nil
 	case !wanted && l.Alias == kernel.TunnelAlias:
 		return []string{fmt.Sprintf("device %s has an end of a tunnel, and nobody wants it", v.name)}, nil
+	case wanted:
+		return d.strict(v), nil
 	}
 	return nil, nil
 }

@@ -32,6 +32,7 @@ type meter struct {
 	link    string          // the interface with the smallest MTU; empty: none counts
 	carries int             // bytes
 	counted map[string]bool // interfaces
+	ran     map[int]bool    // indexes of those that have had a carrier since they are up
 }
 
 // configure takes settings, and reports whether they are others.
@@ -57,8 +58,12 @@ func (m *meter) counts(l ifmon.Link) bool {
 			return false
 		}
 	}
-	own := slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == m.settings.Own[0] || p.Addr() == m.settings.Own[1] })
-	return own || m.names.MatchString(l.Name)
+	return m.own(l) || m.names.MatchString(l.Name)
+}
+
+// own reports whether an interface has one of this host's own addresses.
+func (m *meter) own(l ifmon.Link) bool {
+	return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == m.settings.Own[0] || p.Addr() == m.settings.Own[1] })
 }
 
 // concerns reports whether a change of an interface may change what the host carries.
@@ -66,27 +71,67 @@ func (m *meter) concerns(c ifmon.Change) bool {
 	return m.counted[c.Name] || !c.Gone && m.counts(c.Link)
 }
 
-// read asks the kernel.
+// read asks the kernel. Of the interfaces that count, those are left out that nobody has plugged in, and those that are parts of another, such as a
+// bridge, that does not count: unless none is left, or it has the host's address. One that had a carrier counts until it is turned off: what
+// workloads got must not follow each pull of a cable.
 func (m *meter) read(h *rtnl.Handle) error {
 	links, err := ifmon.List(h)
 	if err != nil {
 		return err
 	}
-	m.link, m.carries, m.counted = "", 0, map[string]bool{}
+	all, err := h.Links()
+	if err != nil {
+		return err
+	}
+	masters, names, ran := map[int]int{}, map[int]string{}, map[int]bool{}
+	joins := map[int]bool{} // not a VRF, nor what a switch of its own has for one
+	for _, l := range all {
+		joins[l.Index] = l.Kind == "bridge" || l.Kind == "bond" || l.Kind == "team"
+	}
+	for _, l := range all {
+		if joins[l.Master] {
+			masters[l.Index] = l.Master
+		}
+	}
+	m.counted = map[string]bool{}
 	for _, c := range links {
-		if !m.counts(c.Link) {
-			continue
+		names[c.Index] = c.Name
+		ran[c.Index] = c.Up && (c.Running || m.ran[c.Index])
+		if m.counts(c.Link) {
+			m.counted[c.Name] = true
 		}
-		m.counted[c.Name] = true
-		if c.Up && (m.carries == 0 || c.MTU < m.carries) {
-			m.link, m.carries = c.Name, c.MTU
+	}
+	m.ran = ran
+	part := func(index int) (is bool) {
+		for range all { // a bond may be a part of a bridge
+			if index = masters[index]; index == 0 {
+				return is
+			}
+			if is = true; m.counted[names[index]] {
+				return false
+			}
 		}
+		return is
+	}
+	if !m.least(links, func(l ifmon.Link) bool { return m.own(l) || ran[l.Index] && !part(l.Index) }) {
+		m.least(links, func(ifmon.Link) bool { return true })
 	}
 	if m.carries == 0 {
 		m.carries = unknownMTU
 	}
 	m.carries, m.stale = min(m.carries, largestMTU), false
 	return nil
+}
+
+// least takes the interface that carries the least, of those that count, are up, and fit. It reports whether there is one.
+func (m *meter) least(links []ifmon.Change, fits func(ifmon.Link) bool) bool {
+	m.link, m.carries = "", 0
+	for _, c := range links {
+		if m.counted[c.Name] && c.Up && fits(c.Link) && (m.carries == 0 || c.MTU < m.carries) {
+			m.link, m.carries = c.Name, c.MTU
+		}
+	}
+	return m.carries != 0
 }
 
 // in is the largest packet in a tunnel of a kind.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -46,6 +47,14 @@ func TestSizesFollowTheInterfaces(t *testing.T) {
 	ip := func(args string) func() {
 		return func() { r.ns.Run("ip", strings.Fields(args)...) }
 	}
+	plugged := func(far, state string) func() {
+		return func() {
+			ip("link set " + far + " " + state)()
+			for r.ns.Link("eth1").Running != (state == "up") {
+				runtime.Gosched()
+			}
+		}
+	}
 	setting := func(change func(*intent.MTUSettings)) func() {
 		return func() {
 			h := *want
@@ -64,7 +73,18 @@ func TestSizesFollowTheInterfaces(t *testing.T) {
 		{"one interface", func() {}, "", "eth0", 1400, "1350 1330 1330"},
 		{"it carries less", ip("link set eth0 mtu 1390"), "eth0", "eth0", 1390, "1340 1320 1320"},
 		{"a second that is down", ip("link add eth1 mtu 1380 type veth peer name far1"), "eth1", "eth0", 1390, "1340 1320 1320"},
-		{"and is up", ip("link set eth1 up"), "eth1", "eth1", 1380, "1330 1310 1310"},
+		{"and is up, and nothing is plugged in", ip("link set eth1 up"), "eth1", "eth0", 1390, "1340 1320 1320"},
+		{"and is plugged in", plugged("far1", "up"), "eth1", "eth1", 1380, "1330 1310 1310"},
+		{"and plugged out", plugged("far1", "down"), "eth1", "eth1", 1380, "1330 1310 1310"},
+		{"and turned off and on", func() {
+			ip("link set eth1 down")()
+			r.changed("eth1")
+			r.apply(intent.Batch{})
+			ip("link set eth1 up")()
+		}, "eth1", "eth0", 1390, "1340 1320 1320"},
+		{"and a part of a bridge that leads elsewhere", func() { ip("link add br7 up type bridge")(); ip("link set eth1 master br7")(); plugged("far1", "up")() }, "eth1", "eth0", 1390, "1340 1320 1320"},
+		{"which then has the host's address", ip("addr add 192.0.2.1/24 dev br7"), "br7", "br7", 1380, "1330 1310 1310"},
+		{"and is gone", ip("link del br7"), "br7", "eth1", 1380, "1330 1310 1310"},
 		{"it has another name", func() { ip("link set eth1 down")(); ip("link set eth1 name bond0 up")() }, "eth1", "eth0", 1390, "1340 1320 1320"},
 		{"but then the host's address", ip("addr add 192.0.2.1/24 dev bond0"), "bond0", "bond0", 1380, "1330 1310 1310"},
 		{"and no more", ip("addr del 192.0.2.1/24 dev bond0"), "bond0", "eth0", 1390, "1340 1320 1320"},

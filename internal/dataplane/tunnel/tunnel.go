@@ -43,6 +43,7 @@ type Driver struct {
 	repairs []intent.Repair
 	refresh time.Duration
 	settled bool // refresh is known
+	notes   chan func()
 }
 
 // device is that of one kind of tunnel.
@@ -70,7 +71,7 @@ type Config struct {
 
 // New returns a driver for the handle's namespace.
 func New(h *rtnl.Handle, cfg Config) *Driver {
-	d := &Driver{rtnl: h, cfg: cfg, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}, ways: map[netip.Prefix]bool{}, wg: [2]*wireguard{newWireGuard(intent.WireGuard), newWireGuard(intent.WireGuard6)}}
+	d := &Driver{rtnl: h, cfg: cfg, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}, ways: map[netip.Prefix]bool{}, notes: make(chan func()), wg: [2]*wireguard{newWireGuard(intent.WireGuard), newWireGuard(intent.WireGuard6)}}
 	for k := range d.devices {
 		d.devices[k] = &device{
 			name: intent.TunnelKind(k).Link(), check: true, peers: map[intent.PeerID]intent.TunnelPeer{},

@@ -7,7 +7,6 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
-	"github.com/twillnet/twill/internal/kernel/sysctl"
 	"github.com/twillnet/twill/internal/kernel/wg"
 )
 
@@ -46,30 +45,11 @@ func (d *Driver) ensureWireGuard(w *wireguard) error {
 	if err := d.bring(&w.device, l, d.mtu.in(w.kind())); err != nil {
 		return err
 	}
-	if err := d.loosen(w); err != nil {
-		return err
-	}
 	w.by = l.Kind
 	d.made(&w.device, was, l, there)
 	w.observe(is.Peers)
 	d.publish(w, is.Public)
 	return nil
-}
-
-// sourcesOf is the setting by which IPv4 takes from a device what it would not send there.
-func sourcesOf(w *wireguard) string { return "ipv4/conf/" + sysctl.Link(w.name) + "/rp_filter" }
-
-// loose is its value that asks only for any way back (ip-sysctl). It is stronger than that of all devices, if that is strict.
-const loose = "2"
-
-// loosen has the device take what comes encrypted of hosts that are answered in clear: of failsafe ports, or while settings of two hosts differ. Of which
-// sources it is, the key has proved.
-func (d *Driver) loosen(w *wireguard) error {
-	if d.cfg.Sysctl == nil || w.six {
-		return nil
-	}
-	_, err := d.cfg.Sysctl.Set(sourcesOf(w), loose)
-	return err
 }
 
 // thread has threads take what a device of the kernel's receives, or not. It is the device's peers that have them: without one there is nothing to
@@ -218,11 +198,7 @@ func (d *Driver) differencesWireGuard(w *wireguard) (out []string, err error) {
 			out = append(out, fmt.Sprintf("device %s differs", w.name))
 		}
 		w.observe(is.Peers)
-		if d.cfg.Sysctl != nil && !w.six {
-			if is, err := d.cfg.Sysctl.Get(sourcesOf(w)); err != nil || is != loose {
-				out = append(out, fmt.Sprintf("%s is %q, not %s", sourcesOf(w), is, loose))
-			}
-		}
+		out = append(out, d.strict(&w.device)...)
 	}
 	w.all()
 	w.resolve()

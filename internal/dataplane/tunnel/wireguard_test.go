@@ -2,6 +2,7 @@ package tunnel_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/wg"
 )
@@ -217,6 +219,37 @@ func TestWhatBecomesOfAWireGuardDevice(t *testing.T) {
 }
 
 // TestSettingsSayWhatAWireGuardDeviceIs, also while it runs.
+// TestARuleThatSomebodyDeletesIsNoticed, as systemd-networkd does when it starts: until it is back packets go as they are.
+func TestARuleThatSomebodyDeletesIsNoticed(t *testing.T) {
+	r := newGuarded(t)
+	r.apply(intent.Batch{Host: encrypting(nil), Peers: []intent.TunnelPeer{peerOf(t, "h2", "192.0.2.2")}, Routes: []intent.Route{toBlock("h2", "10.65.2.0/26")}, InSync: true})
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.d.Run(ctx) }()
+	for deadline := time.Now().Add(netnstest.Patience); ; {
+		r.ns.Run("ip", "rule", "del", "priority", "99")
+		select {
+		case note := <-r.d.Drift():
+			note()
+		case <-time.After(time.Second): // it was deleted before anybody watched
+			if time.Now().After(deadline) {
+				t.Fatal("nobody noticed")
+			}
+			r.ns.Run("ip", "rule", "add", "priority", "99", "table", "1", "protocol", "81")
+			continue
+		}
+		break
+	}
+	r.apply(intent.Batch{})
+	if rules, _, err := r.ns.Rtnl().MarkRules(kernel.RouteProtocolHosts); err != nil || len(rules) != 1 {
+		t.Errorf("rules %v, %v", rules, err)
+	}
+	end()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 func TestSettingsSayWhatAWireGuardDeviceIs(t *testing.T) {
 	r := newGuarded(t)
 	a := peerOf(t, "h2", "192.0.2.2")

@@ -119,6 +119,7 @@ func (f *fixture) status(what string, is func(etcdadmin.Cluster) bool) etcdadmin
 		if ctx.Err() != nil {
 			f.t.Fatalf("waited for %s; got %+v, error %v", what, c, err)
 		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -105,6 +106,37 @@ func TestClientCertificates(t *testing.T) {
 			err := open(t, tt.cfg).Ping(t.Context())
 			if (err == nil) != tt.ok || err != nil && !errors.Is(err, datastore.ErrUnavailable) {
 				t.Errorf("ping: got error %v, want success %v", err, tt.ok)
+			}
+		})
+	}
+}
+
+// TestNoOldVersionOfTLSIsSpoken: a server that knows nothing newer than TLS 1.1 is none, also where the certificates are right.
+func TestNoOldVersionOfTLSIsSpoken(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cert := must(tls.LoadX509KeyPair(ca.issue(t, "server")))(t)
+	for _, tt := range []struct {
+		newest uint16
+		ok     bool
+	}{{tls.VersionTLS11, false}, {tls.VersionTLS12, true}, {tls.VersionTLS13, true}} {
+		t.Run(tls.VersionName(tt.newest), func(t *testing.T) {
+			l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+			defer l.Close()
+			spoken := make(chan error, 1)
+			go func() {
+				c, err := l.Accept()
+				if err == nil {
+					defer c.Close()
+					err = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, MaxVersion: tt.newest, MinVersion: tls.VersionTLS10, NextProtos: []string{"h2"}}).HandshakeContext(t.Context())
+				}
+				spoken <- err
+			}()
+			s := open(t, datastore.Config{Endpoints: []string{"https://" + l.Addr().String()}, CAFile: ca.file(), RequestTimeout: time.Second})
+			if err := s.Ping(t.Context()); !errors.Is(err, datastore.ErrUnavailable) {
+				t.Errorf("ping of no etcd: got error %v", err)
+			}
+			if err := <-spoken; (err == nil) != tt.ok {
+				t.Errorf("handshake: got error %v, want success %v", err, tt.ok)
 			}
 		})
 	}

@@ -47,7 +47,7 @@ func untilError(t *testing.T, w datastore.Watcher) error {
 
 func TestAWatchNoticesThatItsMemberIsGone(t *testing.T) {
 	m := started(t)
-	s := open(t, datastore.Config{Endpoints: m.Endpoints(), RequestTimeout: 300 * time.Millisecond})
+	s := open(t, datastore.Config{Endpoints: m.Endpoints(), Progress: 300 * time.Millisecond})
 	w := must(s.Watch(t.Context(), "/", from(1)))(t)
 	defer w.Close()
 	m.Close()
@@ -209,5 +209,6 @@ func waitFor(t *testing.T, s *etcdstore.Store) {
 		if ctx.Err() != nil {
 			t.Fatal(err)
 		}
+		<-time.After(20 * time.Millisecond)
 	}
 }

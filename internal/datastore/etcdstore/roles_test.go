@@ -175,6 +175,7 @@ type kernel struct{}
 
 func (kernel) Overlay(context.Context, []api.Update) error      { return nil }
 func (kernel) Announce(string, string)                          {}
+func (kernel) Give(string, attach.Given)                        {}
 func (kernel) Written(api.Update)                               {}
 func (kernel) InForce(context.Context, intent.EndpointID) error { return nil }
 func (kernel) PolicyInForce(context.Context, api.Update) error  { return nil }
@@ -315,8 +316,12 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	}
 
 	// What `twill node` does before all else: the first as an operator, the others as what they are.
-	unauthorized(t, "the first node of a cluster, with the role of the others", resources.Ensure(ctx, as("agent")))
-	if err := errors.Join(resources.Ensure(ctx, as("operator")), resources.Ensure(ctx, as("agent"))); err != nil {
+	ensure := func(role string) error {
+		left, err := resources.Ensure(ctx, as(role))
+		return errors.Join(append(left, err)...)
+	}
+	unauthorized(t, "the first node of a cluster, with the role of the others", ensure("agent"))
+	if err := errors.Join(ensure("operator"), ensure("agent")); err != nil {
 		t.Errorf("a datastore that is ready is looked at: %v", err)
 	}
 	policy := api.Update{Key: api.ResourcesPrefix + "tiers/a", Value: []byte("{}")}

@@ -116,6 +116,7 @@ func eventually(t *testing.T, what string, do func(context.Context) error) {
 		if ctx.Err() != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
+		<-time.After(20 * time.Millisecond)
 	}
 }
 

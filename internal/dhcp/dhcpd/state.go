@@ -87,13 +87,8 @@ func (s *state) updateNode(u api.Update) []string {
 		return []string{err.Error() + "; what was known of it before stays"}
 	}
 	s.node = netip.Addr{}
-	n, ok := st.Resource.(*api.Node)
-	if !ok || n.Spec.BGP == nil {
-		return nil
-	}
-	text, _, _ := strings.Cut(n.Spec.BGP.IPv4Address, "/")
-	if a, err := netip.ParseAddr(text); err == nil && a.Is4() {
-		s.node = a
+	if n, ok := st.Resource.(*api.Node); ok {
+		s.node = n.AddressOf(false).Addr()
 	}
 	return nil
 }
@@ -134,7 +129,7 @@ func read(w *api.WorkloadEndpoint) (e endpoint, problems []string, err error) {
 	e.link, e.network = w.Spec.InterfaceName, w.Metadata.Annotations[annotationNet]
 	copy(e.mac[:], mac)
 	for _, text := range w.Spec.IPNetworks {
-		if p, err := netip.ParsePrefix(text); err == nil {
+		if p, err := netip.ParsePrefix(text); err == nil && !slices.Contains(w.Spec.AllowedIPs, text) {
 			e.addrs = append(e.addrs, p.Addr())
 		}
 	}

@@ -34,6 +34,7 @@ func TestWhatMeansNothingChangesNothing(t *testing.T) {
 		{"it has again", key, value, "", 1, 1, "192.0.2.1"},
 		{"it is gone", key, "", "", -1, 1, "192.0.2.1"},
 		{"the subnet is gone", subnetKey, "", "", -1, 0, "192.0.2.1"},
+		{"the node has no address of BGP", nodeKey, `{"metadata":{"name":"h-1"},"spec":{"addresses":[{"address":"198.51.100.1","type":"InternalIP"}]}}`, "", -1, 0, "198.51.100.1"},
 		{"the node is gone", nodeKey, "", "", -1, 0, "169.254.1.1"},
 	} {
 		u := api.Update{Key: step.key, Revision: api.RevisionOf("1")}
@@ -49,6 +50,24 @@ func TestWhatMeansNothingChangesNothing(t *testing.T) {
 		if ok != (step.addrs >= 0) || ok && len(m.Addrs) != step.addrs || len(s.subnets) != step.subnets || s.id().String() != step.id || s.serves("tap1") != ok {
 			t.Errorf("%s: machine %v %v, subnets %v, server %s", step.name, m, ok, s.subnets, s.id())
 		}
+	}
+}
+
+// TestAddressesThatAPortMayUseBesidesAreNotServed: allowed address pairs are for what the machine does by itself, such as VRRP.
+func TestAddressesThatAPortMayUseBesidesAreNotServed(t *testing.T) {
+	s := newState("h1", "")
+	for key, value := range map[string]string{
+		"/calico/resources/v3/projectcalico.org/workloadendpoints/openstack/h1-openstack-vm-p": `{"metadata":{"name":"h1-openstack-vm-p","namespace":"openstack"},"spec":{"orchestrator":"openstack","workload":"vm","node":"h1",
+			"endpoint":"p","interfaceName":"tap1","mac":"02:00:00:00:00:01","ipNetworks":["10.65.0.7/32","fd00::7/128","10.65.0.9/32","fd00::9/128"],"allowedIps":["10.65.0.9/32","fd00::9/128","nonsense"]}}`,
+		"/calico/dhcp/v2/no-region/subnet/s4": `{"cidr":"10.65.0.0/24"}`,
+		"/calico/dhcp/v2/no-region/subnet/s6": `{"cidr":"fd00::/64"}`,
+	} {
+		s.update(api.Update{Key: key, Value: []byte(value), Revision: api.RevisionOf("1")})
+	}
+	_, e, ok := s.find("tap1", [6]byte{2, 0, 0, 0, 0, 1})
+	four, six := s.machine(e).Addrs, s.machine6(e).Addrs
+	if !ok || len(four) != 1 || four[0].Addr.String() != "10.65.0.7" || len(six) != 1 || six[0].Addr.String() != "fd00::7" {
+		t.Errorf("found: %t; it is served %v, %v", ok, four, six)
 	}
 }
 

@@ -104,6 +104,7 @@ const (
 // note is what is said of resources in the same words.
 type note struct {
 	kind, field, reason string
+	do                  string // empty: what is said of the grade
 	grade               Grade
 	edit                bool // it matters only to who writes it again
 	names               []string
@@ -143,6 +144,7 @@ func (f *Facts) Add(u api.Update) {
 	}
 	f.listed[s.Ref.Kind]++
 	f.judge(s)
+	f.typesOf(s)
 	f.strict(u, s)
 	switch r := s.Resource.(type) {
 	case *api.FelixConfiguration:
@@ -174,6 +176,34 @@ func (f *Facts) judge(s api.Stored) {
 	}
 }
 
+// typesOf notes a policy that governs fewer directions than with upstream's agent, which takes no types for both. Its client and its API server
+// write them, so such a policy came another way.
+func (f *Facts) typesOf(s api.Stored) {
+	var types []api.PolicyType
+	var in, out []api.Rule
+	switch p := s.Resource.(type) {
+	case *api.NetworkPolicy:
+		types, in, out = p.Spec.Types, p.Spec.Ingress, p.Spec.Egress
+	case *api.GlobalNetworkPolicy:
+		types, in, out = p.Spec.Types, p.Spec.Ingress, p.Spec.Egress
+	default:
+		return
+	}
+	ours := api.DefaultTypes(len(in) > 0, len(out) > 0)
+	if len(types) > 0 || len(ours) > 1 || s.Closed != "" || madeOfKubernetes(s.Ref) {
+		return
+	}
+	there, other := "are no egress rules", "egress"
+	if ours[0] == api.Egress {
+		there, other = "are egress rules alone", "ingress"
+	}
+	f.note(note{
+		kind: s.Ref.Kind, field: "spec.types", grade: Changes, do: "write spec.types before, [Ingress, Egress] to have it as it is",
+		reason: fmt.Sprintf("is not there, and there %s: Calico's agent takes that for Ingress and Egress, and denies %s; Twill takes it for %s, as Calico documents it, and leaves %s to other policies and profiles",
+			there, other, ours[0], other),
+	}, s.Ref.String())
+}
+
 // notEdited are kinds that daemons write, or that are made of objects of Kubernetes.
 var notEdited = []string{
 	api.KindClusterInformation, api.KindNode, api.KindProfile, api.KindWorkloadEndpoint, api.KindCalicoNodeStatus, api.KindBlockAffinity,
@@ -183,10 +213,15 @@ var notEdited = []string{
 // ofKubernetes begin the names of policies that are made of Kubernetes' own.
 var ofKubernetes = []string{"knp.", "kcnp.", "kanp.", "kbanp."}
 
+// madeOfKubernetes reports whether a policy is a copy of one of Kubernetes' own.
+func madeOfKubernetes(ref api.Ref) bool {
+	return slices.ContainsFunc(ofKubernetes, func(p string) bool { return strings.HasPrefix(ref.Name, p) })
+}
+
 // strict notes what would be refused if the resource came from a user, who reads it, changes it and writes it again. What was found
 // already is not repeated.
 func (f *Facts) strict(u api.Update, s api.Stored) {
-	if len(s.Problems) > 0 || s.Closed != "" || slices.Contains(notEdited, s.Ref.Kind) || slices.ContainsFunc(ofKubernetes, func(p string) bool { return strings.HasPrefix(s.Ref.Name, p) }) {
+	if len(s.Problems) > 0 || s.Closed != "" || slices.Contains(notEdited, s.Ref.Kind) || madeOfKubernetes(s.Ref) {
 		return
 	}
 	text, err := api.UserJSON(u)

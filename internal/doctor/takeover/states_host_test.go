@@ -85,7 +85,7 @@ var ofHost = []planted{
 ` + gone("agent", "cluster", "rules")},
 	{"eBPF is left", func(f *Facts) {
 		f.Links, f.Pins = append(f.Links, doctor.Link{Name: "bpfin.cali"}), []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
-	}, "+blocks ebpf: devices, programs or maps of Calico's eBPF dataplane are in the kernel: bpfin.cali, /sys/fs/bpf/tc/globals/cali_v4_routes\n+changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter); devices bpfin.cali [when the leftovers go]\n-changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter) [when the leftovers go]"},
+	}, "+blocks ebpf: devices, programs or maps of Calico's eBPF dataplane are in the kernel: bpfin.cali, /sys/fs/bpf/tc/globals/cali_v4_routes\n+changes rules: what Calico made in the kernel is removed: 1 chain of iptables-legacy, ip (filter); devices bpfin.cali [when the leftovers go]\n-changes rules: what Calico made in the kernel is removed: 1 chain of iptables-legacy, ip (filter) [when the leftovers go]"},
 	{"eBPF is on, and in the kernel", func(f *Facts) {
 		f.put("felixconfigurations/default", `{"spec":{"bpfEnabled":true,"bpfLogLevel":"Debug"}}`)
 		f.Agents[0].Environ, f.Pins = append(f.Agents[0].Environ, "FELIX_BPFLOGLEVEL=debug", "FELIX_WAT=1"), []string{"/sys/fs/bpf/tc/globals/cali_v4_routes"}
@@ -161,12 +161,11 @@ var ofSettings = []planted{
 	{"settings that Twill would not have", func(f *Facts) {
 		f.put("felixconfigurations/default", `{"spec":{"reportingInterval":"10s"}}`)
 		f.Agents[0].Environ = append(f.Agents[0].Environ, "Felix_LogSeverityScreen=Debug", "FELIX_REPORTINGINTERVALSECS=60", "TWILL_VXLANPORT=1", "FELIX_IPIPMTU=many", "FELIX_WAT=1")
-		f.File.Text = "DefaultEndpointToHostAction = ACCEPT\nInterfacePrefix = cali\nNoSuch = 1\nIptablesRefreshInterval = 10\nMTUIfacePattern =\n"
+		f.File.Text = "DefaultEndpointToHostAction = ACCEPT\nInterfacePrefix = cali\nNoSuch = 1\nIptablesPostWriteCheckInterval = 10\nMTUIfacePattern =\n"
 		f.Idle = []string{"SLEEP", "USE_POD_CIDR"}
 	}, `+changes settings: variables of the environment of Calico's agent that have no effect: SLEEP, USE_POD_CIDR [when Twill starts]
 +changes settings: FELIX_WAT of environment of calico-felix: there is no such parameter; ` + "`twill config params`" + ` lists those there are [when Twill starts]
-+changes settings: mtuIfacePattern is nothing by /etc/calico/felix.cfg, and Twill would have ^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*) (default) [when Twill starts]
-+changes settings: IptablesRefreshInterval of /etc/calico/felix.cfg:4: has no effect: where policy is in iptables, Twill does this in a way of its own [when Twill starts]
++changes settings: IptablesPostWriteCheckInterval of /etc/calico/felix.cfg:4: has no effect: what is written into iptables is read back at once, after each time [when Twill starts]
 +changes settings: NoSuch of /etc/calico/felix.cfg:3: there is no such parameter; ` + "`twill config params`" + ` lists those there are [when Twill starts]
 +blocks settings: defaultEndpointToHostAction is ACCEPT by /etc/calico/felix.cfg, and Twill would have Drop (default): what workloads send to this host would be dropped
 +changes settings: ipipMTU of environment of calico-felix is not understood: is "many": want a whole number, 68 to 65535 [when Twill starts]

@@ -22,15 +22,25 @@ var ofStore = []planted{
 	{"a kind cannot be listed", func(f *Facts) { f.ListFailed("tiers", "forbidden") }, "+blocks store: tiers cannot be listed: forbidden"},
 	{"rules that look into requests, in three policies", func(f *Facts) {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			f.put("networkpolicies/shop/default."+name, `{"spec":{"ingress":[{"action":"Allow"},{"action":"Allow","http":{"methods":["GET"`+strings.Repeat(`,"GET"`, 20)+`]}}]}}`)
+			f.put("networkpolicies/shop/default."+name, `{"spec":{"types":["Ingress"],"ingress":[{"action":"Allow"},{"action":"Allow","http":{"methods":["GET"`+strings.Repeat(`,"GET"`, 20)+`]}}]}}`)
 		}
 	}, `+blocks resources: NetworkPolicy shop/a, NetworkPolicy shop/b, NetworkPolicy shop/c, NetworkPolicy shop/d and 1 more: spec.ingress[].http has more than 20 methods or paths; the rule matches nothing
 +same resources: 1 global policy, 5 policies in namespaces, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
 -same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
 	{"a rule that looks into requests", func(f *Facts) {
-		f.put("globalnetworkpolicies/default.allow", `{"spec":{"ingress":[{"action":"Allow","http":{"methods":["GET"]}}]}}`)
+		f.put("globalnetworkpolicies/default.allow", `{"spec":{"types":["Ingress"],"ingress":[{"action":"Allow","http":{"methods":["GET"]}}]}}`)
 	}, `+changes resources: GlobalNetworkPolicy allow: spec.ingress[].http allows nothing where no proxy of the workload reads policy from the agent: see policySyncPathPrefix and docs/policy-sync.md [when Twill starts]
 +same resources: 2 global policies, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
+-same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
+	{"policies without types", func(f *Facts) {
+		f.put("networkpolicies/shop/default.in", `{"spec":{"ingress":[{"action":"Allow"}]}}`)
+		f.put("networkpolicies/shop/default.none", `{"spec":{}}`)
+		f.put("networkpolicies/shop/default.both", `{"spec":{"ingress":[{"action":"Allow"}],"egress":[{"action":"Allow"}]}}`)
+		f.put("networkpolicies/shop/default.typed", `{"spec":{"types":["Ingress"],"ingress":[{"action":"Allow"}]}}`)
+		f.put("globalnetworkpolicies/default.out", `{"spec":{"egress":[{"action":"Allow"}]}}`)
+	}, `+changes resources: GlobalNetworkPolicy out: spec.types is not there, and there are egress rules alone: Calico's agent takes that for Ingress and Egress, and denies ingress; Twill takes it for Egress, as Calico documents it, and leaves ingress to other policies and profiles [when Twill starts]
++changes resources: NetworkPolicy shop/in, NetworkPolicy shop/none: spec.types is not there, and there are no egress rules: Calico's agent takes that for Ingress and Egress, and denies egress; Twill takes it for Ingress, as Calico documents it, and leaves egress to other policies and profiles [when Twill starts]
++same resources: 2 global policies, 4 policies in namespaces, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys
 -same resources: 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys`},
 	{"a value that is no resource", func(f *Facts) { f.put("tiers/x", "{") }, `+blocks resources: Tier x: cannot be read: not JSON
 +same resources: 1 tier, 1 global policy, 1 workload endpoint, 2 nodes, 1 pool: read where they are, by the same keys

@@ -1,6 +1,7 @@
 package takeover
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,7 +60,7 @@ func resources(f *Facts) (out []Finding) {
 		case n.grade == Blocks:
 			out = append(out, blocks(f.closes(n.kind), "%s", text))
 		default:
-			out = append(out, changes(AtStart, "leave it, if nobody depends on it: docs/fields.md has each field", "%s", text))
+			out = append(out, changes(AtStart, cmp.Or(n.do, "leave it, if nobody depends on it: docs/fields.md has each field"), "%s", text))
 		}
 	}
 	for _, g := range []Grade{Blocks, Changes} {

@@ -62,7 +62,7 @@ func text(found []Finding) string {
 
 const ofCalico = `changes agent: calico-felix (pid 7) guards workloads here; its rules and routes stay when it stops [when Twill starts]
 changes rules: Calico's rules stay in force beside ours, as they were last: workloads that begin meanwhile are dropped by them, and what policy newly allows is, too [until the leftovers go]
-changes rules: what Calico made in the kernel is removed: 1 chains of iptables-legacy, ip (filter) [when the leftovers go]
+changes rules: what Calico made in the kernel is removed: 1 chain of iptables-legacy, ip (filter) [when the leftovers go]
 same addresses: 2 blocks of addresses, 1 of this node: addresses, handles and affinities are used as they are
 same bgp: 1 session of BGP, AS 64512: h2
 same cluster: Twill's agent reports from 0 of 2 nodes; Calico's: h1; no agent, or one that reports nothing, as Calico's outside of OpenStack: h2

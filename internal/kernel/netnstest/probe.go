@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ type Probe struct {
 	Src      netip.Addr // the zero value: the kernel chooses
 	Dst      netip.AddrPort
 	SrcPort  uint16 // 0: the kernel chooses
+	Mark     uint32 // of what From sends over TCP or UDP (SO_MARK)
 }
 
 // WantReach fails the test unless the probe is answered.
@@ -86,7 +88,11 @@ func (n *NS) ListenTCP(at netip.AddrPort) (net.Listener, error) {
 
 // DialTCP connects from the namespace; from may be zero. The connection is closed at the end of the test.
 func (n *NS) DialTCP(from, to netip.AddrPort, deadline time.Time) (net.Conn, error) {
-	d := net.Dialer{Deadline: deadline}
+	return n.dialTCP(from, to, deadline, 0)
+}
+
+func (n *NS) dialTCP(from, to netip.AddrPort, deadline time.Time, mark uint32) (net.Conn, error) {
+	d := net.Dialer{Deadline: deadline, Control: func(_, _ string, c syscall.RawConn) error { return setMark(c, mark) }}
 	if from != (netip.AddrPort{}) {
 		d.LocalAddr = net.TCPAddrFromAddrPort(from)
 	}
@@ -96,6 +102,19 @@ func (n *NS) DialTCP(from, to netip.AddrPort, deadline time.Time) (net.Conn, err
 		n.t.Cleanup(func() { _ = c.Close() })
 	}
 	return c, err
+}
+
+// setMark sets the mark of what a socket sends.
+func setMark(c syscall.RawConn, mark uint32) (err error) {
+	if mark == 0 {
+		return nil
+	}
+	if failed := c.Control(func(fd uintptr) {
+		err = os.NewSyscallError("SO_MARK", syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_MARK, int(mark)))
+	}); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // ListenUDP opens a socket in the namespace; it is closed at the end of the test.
@@ -131,7 +150,7 @@ func (p Probe) tryTCP(deadline time.Time) error {
 	}
 	defer l.Close()
 	go echoTCP(l, deadline)
-	c, err := p.From.DialTCP(p.source(), p.Dst, deadline)
+	c, err := p.From.dialTCP(p.source(), p.Dst, deadline, p.Mark)
 	if err != nil {
 		return err
 	}
@@ -188,6 +207,13 @@ func (p Probe) tryUDP(deadline time.Time) error {
 		return err
 	}
 	defer client.Close()
+	raw, err := client.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := setMark(raw, p.Mark); err != nil {
+		return err
+	}
 	buf := make([]byte, 64)
 	return resend(deadline, func(until time.Time) error {
 		if _, err := client.WriteToUDPAddrPort([]byte("twill"), p.Dst); err != nil {

@@ -169,24 +169,42 @@ type Receiver interface {
 	Close() error
 }
 
-// Follow sends note after each change of a table that concerns reports, and after [ErrOverrun], when any may have changed. It ends with the context,
-// and closes the receiver then; any other error of the receiver ends it too, and is returned.
+// Follow sends note after a change of a table that concerns reports, and after [ErrOverrun], when any may have changed. Changes that come before a note
+// is taken are one: who is slow reads once for all of them. It ends with the context, and closes the receiver then; any other error of the
+// receiver ends it too, and is returned.
 func Follow(ctx context.Context, r Receiver, concerns func(table string) bool, notes chan<- func(), note func()) error {
 	defer context.AfterFunc(ctx, func() { _ = r.Close() })()
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	go func() { ended <- receive(r, concerns, changed) }()
+	var pending chan<- func() // nil: nothing has changed since the last note
+	for {
+		select {
+		case <-changed:
+			pending = notes
+		case pending <- note:
+			pending = nil
+		case err := <-ended:
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return err
+		}
+	}
+}
+
+// receive marks changes that concern somebody, until the receiver fails or is closed.
+func receive(r Receiver, concerns func(table string) bool, changed chan<- struct{}) error {
 	for {
 		tables, err := r.Receive()
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
 		case err != nil && !errors.Is(err, ErrOverrun):
 			return err
 		case err == nil && !slices.ContainsFunc(tables, concerns):
 			continue
 		}
 		select {
-		case notes <- note:
-		case <-ctx.Done():
-			return ctx.Err()
+		case changed <- struct{}{}:
+		default: // it is marked
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package nftables_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -119,4 +121,50 @@ func TestWhatHappensDuringALargeTransactionIsNotMissed(t *testing.T) {
 	}
 	ns.Run("nft", "add table inet last")
 	receive("last")
+}
+
+// backlog is a receiver with changes that have been announced already.
+type backlog struct {
+	tables []string
+	closed chan struct{}
+}
+
+func (b *backlog) Receive() ([]string, error) {
+	if len(b.tables) == 0 {
+		<-b.closed
+		return nil, os.ErrClosed
+	}
+	next := b.tables[0]
+	b.tables = b.tables[1:]
+	return []string{next}, nil
+}
+
+func (b *backlog) Close() error { close(b.closed); return nil }
+
+// TestPendingChangesAreOneNote: who is slow reads the tables once for all that was announced meanwhile, and not once for each.
+func TestPendingChangesAreOneNote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		notes, ended, n := make(chan func()), make(chan error), 0
+		r := &backlog{slices.Repeat([]string{"other", "ours"}, 100), make(chan struct{})}
+		go func() {
+			ended <- nftables.Follow(ctx, r, func(table string) bool { return table == "ours" }, notes, func() { n++ })
+		}()
+		synctest.Wait()
+		for received := true; received; synctest.Wait() {
+			select {
+			case note := <-notes:
+				note()
+			default:
+				received = false
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d notes, want one", n)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
 }

@@ -150,14 +150,18 @@ type Addr struct {
 	Tentative bool // IPv6 is still asking whether another has it; nothing answers yet
 	Duplicate bool // duplicate address detection failed
 	Transient bool // IPv6: temporary, for privacy, or deprecated; another takes its place
+	Secondary bool // IPv4: another address of the same network was there before it
+	Lasting   bool // it has no lifetime: no DHCP server or router gave it
 }
 
 // mark takes over the kernel's flags (IFA_F_…).
 func (a *Addr) mark(flags uint32) {
 	a.Tentative = flags&unix.IFA_F_TENTATIVE != 0
 	a.Duplicate = flags&unix.IFA_F_DADFAILED != 0
-	// The flag of temporary addresses is that of secondary ones in IPv4.
+	// Temporary addresses of IPv6 and secondary ones of IPv4 have the same flag.
+	a.Secondary = a.Prefix.Addr().Is4() && flags&unix.IFA_F_SECONDARY != 0
 	a.Transient = flags&unix.IFA_F_DEPRECATED != 0 || a.Prefix.Addr().Is6() && flags&unix.IFA_F_TEMPORARY != 0
+	a.Lasting = flags&unix.IFA_F_PERMANENT != 0
 }
 
 // Addrs returns all addresses of all links.

@@ -188,7 +188,7 @@ func TestLinksAddressesAndNeighbours(t *testing.T) {
 	if l := ns.Link("wl1"); l.MAC != "02:00:00:00:00:01" || !l.Up || !l.Running || l.Kind != "veth" {
 		t.Errorf("Link = %+v", l)
 	}
-	for _, a := range []rtnl.Addr{{Link: link, Prefix: prefix("169.254.1.1/32"), LinkScope: true}, {Link: link, Prefix: prefix("2001:db8::1/64")}} {
+	for _, a := range []rtnl.Addr{{Link: link, Prefix: prefix("169.254.1.1/32"), LinkScope: true, Lasting: true}, {Link: link, Prefix: prefix("2001:db8::1/64"), Lasting: true}} {
 		if err := h.AddAddr(a); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,15 +26,22 @@ const (
 	WatchAddrs
 	WatchRoutes
 	WatchConf
+	WatchRules
 )
 
-// Event is one change. Exactly one of Link, Addr, Route and Conf is set.
+// Event is one change. Exactly one of Link, Addr, Route, Conf and Rule is set.
 type Event struct {
 	Link  *Link
 	Addr  *Addr
 	Route *Route
 	Conf  *Conf
+	Rule  *Rule
 	Gone  bool // else it is new, or has changed
+}
+
+// Rule is what an event says of a rule, by which packets are led to tables of routes.
+type Rule struct {
+	Protocol int // who made it
 }
 
 // Conf is a change of those settings of an interface for which the kernel sends events;
@@ -78,6 +86,8 @@ func openWatch(topics Topic) (*Watcher, error) {
 		{WatchRoutes, unix.RTNLGRP_IPV6_ROUTE},
 		{WatchConf, unix.RTNLGRP_IPV4_NETCONF},
 		{WatchConf, unix.RTNLGRP_IPV6_NETCONF},
+		{WatchRules, unix.RTNLGRP_IPV4_RULE},
+		{WatchRules, unix.RTNLGRP_IPV6_RULE},
 	} {
 		if topics&g.topic != 0 {
 			groups |= 1 << (g.group - 1)
@@ -133,6 +143,39 @@ func (w *Watcher) Receive() ([]Event, error) {
 	return out, nil
 }
 
+// Follow has a loop learn of events until the context ends: note makes a function of them, which is sent to notes; nil: they concern nobody.
+// If it gets none, some were lost, and what was listed before must be listed again.
+func (h *Handle) Follow(ctx context.Context, topics Topic, notes chan<- func(), note func([]Event) func()) error {
+	w, err := h.Watch(topics)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
+	for {
+		events, err := w.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrOverrun):
+			events = nil
+		case err != nil:
+			return err
+		case len(events) == 0:
+			continue
+		}
+		f := note(events)
+		if f == nil {
+			continue
+		}
+		select {
+		case notes <- f:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // drain empties the queue after an overrun. Until it is empty the kernel drops all that comes, without another error
 // [tried], so that a list made before would miss it.
 func drain(fd int, buf []byte) {
@@ -164,8 +207,28 @@ func parseEvent(m syscall.NetlinkMessage) (Event, bool) {
 	case unix.RTM_NEWNETCONF:
 		c, ok := parseConf(m.Data)
 		return Event{Conf: &c}, ok
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		r, ok := parseRule(m.Data)
+		return Event{Rule: &r, Gone: m.Header.Type == unix.RTM_DELRULE}, ok
 	}
 	return Event{}, false
+}
+
+func parseRule(b []byte) (Rule, bool) {
+	if len(b) < unix.SizeofRtMsg { // struct fib_rule_hdr is as long (linux/fib_rules.h)
+		return Rule{}, false
+	}
+	attrs, err := nl.ParseRouteAttr(b[unix.SizeofRtMsg:])
+	if err != nil {
+		return Rule{}, false
+	}
+	var r Rule
+	for _, a := range attrs {
+		if a.Attr.Type == unix.FRA_PROTOCOL && len(a.Value) > 0 {
+			r.Protocol = int(a.Value[0])
+		}
+	}
+	return r, true
 }
 
 // Attributes of a netconfmsg, and its length padded (linux/netconf.h).

@@ -34,6 +34,9 @@ const (
 	IPv6 Family = "ip6"
 )
 
+// Tables are all tables of iptables, in the order in which one takes rules out: filter decides, and the others only prepare what it decides.
+var Tables = []string{"filter", "mangle", "raw", "nat", "security"}
+
 // ErrNoProgram: iptables is not installed, or not for that backend.
 var ErrNoProgram = errors.New("the program is not installed")
 

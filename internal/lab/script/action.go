@@ -99,6 +99,9 @@ type BGP struct{ Host, Mode string }
 // Compact makes the store forget its history.
 type Compact struct{}
 
+// Empty deletes all that the store holds.
+type Empty struct{}
+
 // Power stops or starts a host's twill node, or the store.
 type Power struct {
 	On  bool

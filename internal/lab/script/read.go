@@ -178,6 +178,11 @@ func readCompact(l *line) Action {
 	return Compact{}
 }
 
+func readEmpty(l *line) Action {
+	l.oneOf("database", "store")
+	return Empty{}
+}
+
 func readExec(l *line) Exec {
 	e := Exec{Not: l.take("!")}
 	e.Where = l.name(aHost, aWorkload)

@@ -43,6 +43,7 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"kill h1 confd -9", Kill{"h1", "confd", true}},
 		{"bgp h1 bird", BGP{"h1", "bird"}},
 		{"compact store", Compact{}},
+		{"empty store", Empty{}},
 		{"stop store", Power{false, "store", nil}},
 		{"start h1 IP=autodetect IP6=", Power{true, "h1", []string{"IP=autodetect", "IP6="}}},
 		{`exec ! h1 sh -c 'echo "a  b" # no comment'`, Exec{true, "h1", []string{"sh", "-c", `echo "a  b" # no comment`}}},

@@ -46,6 +46,7 @@ var verbs = map[string]verb{
 	"bgp":        {"bgp HOST on|bird|off", false, func(l *line) Action { return BGP{l.name(aHost), l.oneOf("mode", "on", "bird", "off")} }},
 	"heal":       {"heal HOST store | heal link NAME", false, func(l *line) Action { return readCut(l, true) }},
 	"compact":    {"compact store", false, readCompact},
+	"empty":      {"empty store", false, readEmpty},
 	"stop":       {"stop HOST|store", false, func(l *line) Action { return Power{false, l.hostOrStore(), nil} }},
 	"start":      {"start HOST [NAME=VALUE…] | start store", false, readStart},
 	"wait":       {"wait agent HOST | settled | status HOST WORKLOAD STATUS | log HOST|store PATTERN | metric HOST NAME[{LABEL=VALUE,…}] OP NUMBER | exec [!] WHERE COMMAND…", false, readWait},

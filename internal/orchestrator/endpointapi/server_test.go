@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,33 +225,30 @@ func TestTheReferencePluginAnnouncesItsGroups(t *testing.T) {
 	}
 	until("in force group default/db; its rules name groups that are not announced, and allow nothing there: web")
 	l.announce(false, plugin.Group{Name: "web"}, plugin.Group{Name: "Bad"})
-	until("failed group default/Bad; refused: name")
-	until("gone group default/db; withdrawn")
+	until("failed group default/Bad; refused: name", "gone group default/db; withdrawn")
 	end()
 }
 
-// follow has a reference plugin follow a list. The first function waits until it says a line, the second ends it.
-func (a *agent) follow(t *testing.T, l *list) (until func(line string), end func()) {
+// follow has a reference plugin follow a list. The first function waits until it says lines, in any order, the second ends it.
+func (a *agent) follow(t *testing.T, l *list) (until func(lines ...string), end func()) {
 	t.Helper()
-	lines := make(chan string, 100)
+	says := make(chan string, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		done <- plugin.Run(ctx, plugin.Config{
 			Socket: a.socket, Name: "p", Orchestrator: "demo", Read: l.read,
-			Say: func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) },
+			Say: func(format string, args ...any) { says <- fmt.Sprintf(format, args...) },
 		})
 	}()
-	until = func(line string) {
+	until = func(lines ...string) {
 		t.Helper()
-		for deadline := time.After(20 * time.Second); ; {
+		for deadline := time.After(20 * time.Second); len(lines) > 0; {
 			select {
-			case is := <-lines:
-				if strings.HasPrefix(is, line) {
-					return
-				}
+			case is := <-says:
+				lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(is, line) })
 			case <-deadline:
-				t.Fatalf("never said %q", line)
+				t.Fatalf("never said %q", lines)
 			}
 		}
 	}

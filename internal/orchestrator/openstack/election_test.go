@@ -169,7 +169,7 @@ func TestWhatOneServerDoesForAll(t *testing.T) {
 		t.Errorf("its driver, which did not know, hears %s", got)
 	}
 	for _, port := range []string{"a", "b"} {
-		key := "/calico/felix/v2/no-region/host/h1/workload/openstack/openstack%2Fvm/endpoint/" + port
+		key := "/calico/felix/v2/no-region/host/h1/workload/openstack/openstack%2fvm/endpoint/" + port
 		if _, err := store.Create(t.Context(), api.Update{Key: key, Value: []byte(`{"status": "up"}`)}); err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ type PortState struct {
 	Status string `json:"status"` // up, down or error; down, too, once it is reported no more
 	Reason string `json:"reason,omitempty"`
 
+	key     string // that of the datastore which says so
 	changed uint64
 	ours    uint64 // when its port was handed over to this plugin
 }
@@ -47,6 +48,9 @@ type News struct {
 // mostGone is how many ports that are reported no more are remembered, until all begins anew.
 const mostGone = 10000
 
+// reported is an endpoint of a host. Each has one key, but for a moment two, when its agent comes to escape names otherwise than its former version.
+type reported struct{ host, workload, id string }
+
 // feedback follows what agents report.
 type feedback struct {
 	prefix string
@@ -55,14 +59,14 @@ type feedback struct {
 	epoch  string
 	at     uint64
 	synced bool
-	ports  map[string]PortState // by key of the datastore
+	ports  map[reported]PortState
 	gone   int
 	agents map[string]AgentState
 	wake   chan struct{} // closed at the next change
 }
 
 func newFeedback(r region) *feedback {
-	return &feedback{prefix: status.Prefix(string(r)), epoch: rand.Text(), ports: map[string]PortState{}, agents: map[string]AgentState{}, wake: make(chan struct{})}
+	return &feedback{prefix: status.Prefix(string(r)), epoch: rand.Text(), ports: map[reported]PortState{}, agents: map[string]AgentState{}, wake: make(chan struct{})}
 }
 
 // run follows the datastore until the context ends.
@@ -111,20 +115,22 @@ func (f *feedback) one(u api.Update) {
 		}
 		f.agents[host] = a
 	case len(parts) == 6 && parts[1] == "workload" && parts[2] == orchestrator && parts[4] == "endpoint":
-		f.port(u, host, parts[5])
+		f.port(u, host, parts[3], parts[5])
 	}
 }
 
-func (f *feedback) port(u api.Update, host, escaped string) {
-	id, err := url.PathUnescape(escaped)
-	if err != nil {
+func (f *feedback) port(u api.Update, host, workload, id string) {
+	workload, err1 := url.PathUnescape(workload)
+	id, err2 := url.PathUnescape(id)
+	if err1 != nil || err2 != nil {
 		return
 	}
-	was, known := f.ports[u.Key]
-	p := PortState{ID: id, Host: host, changed: f.at, ours: was.ours}
+	of := reported{host, workload, id}
+	was, known := f.ports[of]
+	p := PortState{ID: id, Host: host, key: u.Key, changed: f.at, ours: was.ours}
 	var e status.Endpoint
 	switch {
-	case u.Value == nil && !known:
+	case u.Value == nil && (!known || was.key != u.Key): // of the latter, another key says how it is
 		return
 	case u.Value == nil && was.Status != "":
 		f.gone++
@@ -138,12 +144,12 @@ func (f *feedback) port(u api.Update, host, escaped string) {
 	if u.Value != nil && known && was.Status == "" {
 		f.gone--
 	}
-	f.ports[u.Key] = p
+	f.ports[of] = p
 }
 
 // again has the report about a port's endpoint on its host count as new. While the machine was on its way there, it was passed over.
 func (f *feedback) again(namespace string, p *Port) {
-	key := f.prefix + url.PathEscape(p.Host) + "/workload/" + orchestrator + "/" + url.PathEscape(namespace+"/"+p.DeviceID) + "/endpoint/" + url.PathEscape(p.ID)
+	key := reported{p.Host, namespace + "/" + p.DeviceID, p.ID}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	was, ok := f.ports[key]

@@ -24,12 +24,16 @@ const (
 	vifFailed  = "binding_failed"
 )
 
-// port is what becomes of a port, with problems and error as of endpoint. An inactive binding is a target, which Nova made to migrate the
+// port is what becomes of a port, with problems as of endpoint. Of one that cannot be expressed nothing does: what it was must not stay in force,
+// since Neutron may have given its addresses to others (decision 106). An inactive binding is a target, which Nova made to migrate the
 // machine to, or, if it is unbound, the source, from where the machine has come: Nova deletes either in the end.
-func (r region) port(p *Port) (want wanted, problems []string, err error) {
-	want.endpoint, problems, err = r.endpoint(p)
-	if err != nil || want.endpoint == nil {
-		return want, problems, err
+func (r region) port(p *Port) (want wanted, problems []string) {
+	endpoint, problems, err := r.endpoint(p)
+	if err != nil {
+		return want, []string{fmt.Sprintf("it has no endpoint, and carries no packets, since it cannot be expressed: %v", err)}
+	}
+	if want.endpoint = endpoint; endpoint == nil {
+		return want, problems
 	}
 	bindings := slices.SortedFunc(slices.Values(p.Bindings), func(a, b Binding) int { return cmp.Compare(a.Host, b.Host) })
 	bindings = slices.CompactFunc(bindings, func(a, b Binding) bool { return a.Host == b.Host })
@@ -54,7 +58,7 @@ func (r region) port(p *Port) (want wanted, problems []string, err error) {
 	if to := p.migratingTo(); to != "" && to != p.Host && !slices.ContainsFunc(bindings, func(b Binding) bool { return b.Host == to }) {
 		problems = append(problems, fmt.Sprintf("binding:profile has migrating_to %s, and the port has no binding there: nothing is prepared on that host", to))
 	}
-	return want, problems, nil
+	return want, problems
 }
 
 // migration is that of a machine's interface from one endpoint to another. Its name is the target's, so that it is the same before and

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -45,9 +44,9 @@ func TestABindingBecomesATargetOrASource(t *testing.T) {
 		{"a notice that was true", `{"binding:profile": {"migrating_to": "compute-1"}}`, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			want, problems, err := region("").port(port(t, c.change))
-			if err != nil || !strings.Contains(strings.Join(problems, " "), c.problem) || (c.problem == "") != (len(problems) == 0) {
-				t.Errorf("problems %q, want of %q, error %v", problems, c.problem, err)
+			want, problems := region("").port(port(t, c.change))
+			if !strings.Contains(strings.Join(problems, " "), c.problem) || (c.problem == "") != (len(problems) == 0) {
+				t.Errorf("problems %q, want of %q", problems, c.problem)
 			}
 			var got []string
 			for i, r := range want.resources() {
@@ -72,9 +71,9 @@ func TestABindingBecomesATargetOrASource(t *testing.T) {
 
 // TestATargetIsTheSameButForItsHost: labels, addresses, and so policy.
 func TestATargetIsTheSameButForItsHost(t *testing.T) {
-	want, _, err := region("paris").port(port(t, `{"bindings": [{"host": "compute-2", "vif_type": "tap"}]}`))
-	if err != nil || len(want.others) != 1 || len(want.migrations) != 1 {
-		t.Fatal(want, err)
+	want, _ := region("paris").port(port(t, `{"bindings": [{"host": "compute-2", "vif_type": "tap"}]}`))
+	if len(want.others) != 1 || len(want.migrations) != 1 {
+		t.Fatal(want)
 	}
 	target, m := want.others[0], want.migrations[0]
 	if target.Metadata.Name != strings.Replace(want.endpoint.Metadata.Name, "compute--1", "compute--2", 1) {
@@ -266,7 +265,7 @@ func TestNeutronLearnsOfTheTargetWhenItIsTheHost(t *testing.T) {
 	p := start(t, memstore.New())
 	report := func(host string) {
 		t.Helper()
-		key := "/calico/felix/v2/no-region/host/" + host + "/workload/openstack/" + url.PathEscape("openstack/vm") + "/endpoint/a"
+		key := "/calico/felix/v2/no-region/host/" + host + "/workload/openstack/" + map[string]string{"h1": "openstack%2fvm", "h2": "openstack%2Fvm"}[host] + "/endpoint/a" // h2's agent is of a former version
 		if _, err := p.store.Create(t.Context(), api.Update{Key: key, Value: []byte(`{"status": "up"}`)}); err != nil {
 			t.Fatal(err)
 		}

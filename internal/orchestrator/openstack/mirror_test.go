@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/mirror"
@@ -37,6 +38,9 @@ func TestAResyncSaysWhenTheDatastoreIsComplete(t *testing.T) {
 	finish(all)
 	if m := mark(); !m.Complete || m.Generation != begun.Generation {
 		t.Errorf("all is written: it says %+v, it was %+v", m, begun)
+	}
+	if info, err := store.Get(t.Context(), api.KeyPrefix(api.KindClusterInformation, "")+"default"); err != nil || !strings.Contains(string(info.Value), `"datastoreReady":true`) {
+		t.Errorf("all is written: the datastore says of itself %s, %v", info.Value, err)
 	}
 	p.begin()(all)
 	if m := mark(); m.Generation != begun.Generation {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -35,6 +36,38 @@ func (w *writer) snapshot(ctx context.Context) (snapshot, error) {
 	return out, nil
 }
 
+// withoutRegion counts the resources of Neutron's that were written without a region, if this server has one. Subnets do not count: no server with
+// a region reads them.
+func (w *writer) withoutRegion(ctx context.Context) (int, error) {
+	if w.region == "" {
+		return 0, nil
+	}
+	of := &writer{store: w.store}
+	all, err := of.snapshot(ctx)
+	maps.DeleteFunc(all, func(key string, _ api.Update) bool { kind, _, _ := of.mine(key); return kind == "subnet" })
+	return len(all), err
+}
+
+// regionRetry is when a datastore that was away is asked once more.
+const regionRetry = 10 * time.Second
+
+// warnOfRegion warns of what was left when a deployment came to have a region. It may as well be of other servers, which have none.
+func (w *writer) warnOfRegion(ctx context.Context) {
+	n, err := w.withoutRegion(ctx)
+	for err != nil && !errors.Is(err, datastore.ErrUnauthorized) { // in the latter case whoever gave the rights knows of regions
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(regionRetry):
+			n, err = w.withoutRegion(ctx)
+		}
+	}
+	if n > 0 {
+		w.log.Warn("resources of Neutron's are there that were written without a region; unless other servers still write them, they are left over, "+
+			"and go with: twill delete namespace openstack", "resources", n)
+	}
+}
+
 // Report is what came of a resync.
 type Report struct {
 	Ports          int      `json:"ports"` // that have endpoints
@@ -55,8 +88,8 @@ type pass struct {
 	ports map[string]*Port        // that were written, by ID
 }
 
-// resync makes the datastore hold what Neutron had, which was read after the snapshot. An object that cannot be read or written is a problem
-// of its own: what is stored of it stays. An error is one of the datastore's.
+// resync makes the datastore hold what Neutron had, which was read after the snapshot. An object that cannot be expressed or written is a problem
+// of its own. An error is one of the datastore's.
 func (w *writer) resync(ctx context.Context, was snapshot, s *State) (Report, error) {
 	r := &pass{left: maps.Clone(was), made: snapshot{}, known: map[string][]api.Update{}, raced: map[string]bool{}, ports: map[string]*Port{}}
 	for key, u := range was {
@@ -128,13 +161,8 @@ func (r *Report) note(what string, problems []string) {
 // onePort writes what becomes of a port. If somebody was faster with one part of it, what is stored of the other parts is theirs to say, too.
 func (w *writer) onePort(ctx context.Context, r *pass, p *Port) error {
 	what := "port " + p.ID
-	want, problems, err := w.region.port(p)
+	want, problems := w.region.port(p)
 	r.note(what, problems)
-	if err != nil {
-		r.note(what, []string{err.Error()})
-		w.keep(r.left, "port", p.ID)
-		return nil
-	}
 	r.ports[p.ID] = p
 	if slices.ContainsFunc(r.known[p.ID], func(u api.Update) bool { return revisionOf(u) > p.Revision }) { // of a database that lags behind another
 		w.keep(r.left, "port", p.ID)

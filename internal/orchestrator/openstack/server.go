@@ -15,6 +15,7 @@ import (
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/mirror"
+	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/serve"
 )
 
@@ -74,6 +75,7 @@ func Run(ctx context.Context, cfg Config) error {
 	var all sync.WaitGroup
 	all.Go(func() { s.feedback.run(following, cfg.Store, cfg.Log) })
 	all.Go(func() { s.election.run(following) })
+	all.Go(func() { s.warnOfRegion(following) })
 	defer all.Wait()
 	defer end()
 	h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return following }}
@@ -183,6 +185,22 @@ func (s *server) remove(do func(ctx context.Context, id string) error) http.Hand
 	}
 }
 
+// complete says that Neutron's part is all there, of a datastore that was lost (its generation is not empty) and in general: without a
+// ClusterInformation agents that knew one leave everything as it is.
+func (s *server) complete(ctx context.Context, generation string) error {
+	if generation != "" {
+		if err := mirror.Complete(ctx, s.store, s.region.namespace(), generation); err != nil {
+			return err
+		}
+	}
+	err := resources.EnsureReady(ctx, s.store)
+	if errors.Is(err, datastore.ErrUnauthorized) {
+		s.log.Warn("agents leave everything as it is until somebody runs: twill datastore unlock; see the roles in docs/etcd.md", "err", err)
+		return nil
+	}
+	return err
+}
+
 // begin begins a resync: what is stored is read, and then Neutron's database is. A datastore that was lost is marked as one that is rebuilt.
 func (s *server) begin(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
@@ -234,8 +252,8 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	done, err := s.resync(ctx, of.was, &all)
-	if err == nil && of.generation != "" {
-		err = mirror.Complete(ctx, s.store, s.region.namespace(), of.generation)
+	if err == nil {
+		err = s.complete(ctx, of.generation)
 	}
 	for _, p := range s.news(done.Problems) {
 		s.log.Warn("not all of it has an effect", "problem", p)

@@ -55,7 +55,8 @@ func (r region) check() error {
 // subnets begins the keys of subnets, as upstream's DHCP agent reads them.
 func (r region) subnets() string { return subnet.Prefix(string(r)) }
 
-// endpoint is what becomes of a port; nil: it has none, and why, if that is not plain. problems is what of it has no effect.
+// endpoint is what becomes of a port; nil: it has none, and why, if that is not plain. problems is what of it has no effect. An error is why it cannot
+// be expressed, which closes it (decision 106).
 func (r region) endpoint(p *Port) (e *api.WorkloadEndpoint, problems []string, err error) {
 	switch {
 	case !strings.HasPrefix(p.DeviceOwner, "compute:") && !strings.HasPrefix(p.DeviceOwner, "kuryr:container"):
@@ -90,9 +91,7 @@ func (r region) endpoint(p *Port) (e *api.WorkloadEndpoint, problems []string, e
 	limits, more := limitsOf(p.QoSRules)
 	w.Spec.QoSControls = limits
 	problems = append(problems, more...)
-	for _, f := range p.FloatingIPs {
-		w.Spec.IPNATs = append(w.Spec.IPNATs, api.IPNAT{InternalIP: f.Fixed, ExternalIP: f.Floating})
-	}
+	problems = append(problems, addFloating(w, p)...)
 	if p.PortSecurityEnabled != nil && !*p.PortSecurityEnabled {
 		problems = append(problems, "port_security_enabled is false: packets are filtered all the same, by security groups and policies")
 	}
@@ -100,7 +99,28 @@ func (r region) endpoint(p *Port) (e *api.WorkloadEndpoint, problems []string, e
 		return nil, nil, err
 	}
 	w.Metadata.Namespace, w.Metadata.Labels, w.Metadata.Annotations = r.namespace(), labelsOf(p), annotationsOf(p)
+	if errs := api.Validate(w); len(errs) > 0 {
+		return nil, nil, errs
+	}
 	return w, problems, nil
+}
+
+// addFloating adds the addresses that stand for the port's own. One that stands for another address, such as one that the port has no more,
+// is left out.
+func addFloating(w *api.WorkloadEndpoint, p *Port) (problems []string) {
+	for _, f := range p.FloatingIPs {
+		nat := api.IPNAT{InternalIP: f.Fixed, ExternalIP: f.Floating}
+		reason := nat.Bad(w.Spec.IPNetworks)
+		if slices.ContainsFunc(w.Spec.IPNATs, func(n api.IPNAT) bool { return n.ExternalIP == nat.ExternalIP }) {
+			reason = "is there twice"
+		}
+		if reason != "" {
+			problems = append(problems, fmt.Sprintf("floating address %s for %s has no effect: it %s", f.Floating, f.Fixed, reason))
+			continue
+		}
+		w.Spec.IPNATs = append(w.Spec.IPNATs, nat)
+	}
+	return problems
 }
 
 // addPairs adds the addresses that a port may use besides its own.
@@ -116,9 +136,10 @@ func addPairs(w *api.WorkloadEndpoint, p *Port) (problems []string, err error) {
 		switch {
 		case !net.IsSingleIP():
 			w.Spec.AllowSpoofedSourcePrefixes = append(w.Spec.AllowSpoofedSourcePrefixes, net.String())
-			problems = append(problems, fmt.Sprintf("allowed_address_pairs: from %s packets may be sent, but none are routed to the port", net))
+			problems = append(problems, fmt.Sprintf("allowed_address_pairs: from %s packets may be sent only if workloadSourceSpoofing of FelixConfiguration is Any, and none are routed to the port", net))
 		case !slices.Contains(w.Spec.IPNetworks, net.String()):
 			w.Spec.IPNetworks = append(w.Spec.IPNetworks, net.String())
+			w.Spec.AllowedIPs = append(w.Spec.AllowedIPs, net.String())
 		}
 	}
 	return problems, nil
@@ -174,7 +195,8 @@ func labelValue(name string, most int) string {
 	return strings.Trim(name[:min(len(name), most)], "-_.")
 }
 
-// policy is what becomes of a security group. A rule that cannot be expressed is left out, so that it allows nothing.
+// policy is what becomes of a security group. A rule that cannot be expressed is left out, so that it allows nothing; if all of them together
+// cannot be, none of them allows anything.
 func (r region) policy(g *SecurityGroup) (p *api.NetworkPolicy, problems []string) {
 	p, _ = api.New(api.KindNetworkPolicy).(*api.NetworkPolicy)
 	p.Metadata.Name, p.Metadata.Namespace = policyPrefix+g.ID, r.namespace()
@@ -185,7 +207,11 @@ func (r region) policy(g *SecurityGroup) (p *api.NetworkPolicy, problems []strin
 		problems = append(problems, "stateful is false: replies are allowed all the same")
 	}
 	for _, rule := range g.Rules {
-		switch out, err := rule.translated(); {
+		out, err := rule.translated()
+		if err == nil {
+			err = refused(p, []api.Rule{out})
+		}
+		switch {
 		case err != nil:
 			problems = append(problems, fmt.Sprintf("rule %s allows nothing: %v", rule.ID, err))
 		case rule.Direction == "ingress":
@@ -196,7 +222,23 @@ func (r region) policy(g *SecurityGroup) (p *api.NetworkPolicy, problems []strin
 			problems = append(problems, fmt.Sprintf("rule %s allows nothing: its direction is %q, neither ingress nor egress", rule.ID, rule.Direction))
 		}
 	}
+	if err := refused(p, nil); err != nil {
+		p.Spec.Ingress, p.Spec.Egress = nil, nil
+		problems = append(problems, fmt.Sprintf("none of its rules allows anything: %v", err))
+	}
 	return p, problems
+}
+
+// refused is why a policy could not be stored, with these rules in place of its own, if there are any.
+func refused(p *api.NetworkPolicy, instead []api.Rule) error {
+	of := *p
+	if instead != nil {
+		of.Spec.Ingress, of.Spec.Egress = instead, nil
+	}
+	if errs := api.Validate(&of); len(errs) > 0 {
+		return errs
+	}
+	return nil
 }
 
 func memberOf(group string) string { return "has(" + labelGroup + group + ")" }

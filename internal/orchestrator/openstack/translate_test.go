@@ -42,10 +42,13 @@ func TestAPortBecomesAnEndpoint(t *testing.T) {
 	want := api.WorkloadEndpointSpec{
 		Orchestrator: "openstack", Workload: "0a1b", Node: "compute-1", Endpoint: "6d6c0bb1-9d5b-4f0f-8d8c-2f3a1b0c9e11",
 		IPNetworks: []string{"10.65.0.5/32", "2001:db8::5/128", "10.65.0.9/32"}, IPv4Gateway: "10.65.0.1", IPv6Gateway: "2001:db8::1",
-		InterfaceName: "tap6d6c0bb1-9d", MAC: "fa:16:3e:00:00:01", IPNATs: []api.IPNAT{{InternalIP: "10.65.0.5", ExternalIP: "192.0.2.5"}},
+		AllowedIPs: []string{"10.65.0.9/32"}, InterfaceName: "tap6d6c0bb1-9d", MAC: "fa:16:3e:00:00:01", IPNATs: []api.IPNAT{{InternalIP: "10.65.0.5", ExternalIP: "192.0.2.5"}},
 	}
 	if d := cmp.Diff(want, e.Spec); d != "" {
 		t.Errorf("spec (-want +got):\n%s", d)
+	}
+	if e, _, _ := region("").endpoint(port(t, `{"allowed_address_pairs": [{"ip_address": "10.65.0.5"}]}`)); len(e.Spec.AllowedIPs) != 0 { // DHCP would not serve it
+		t.Errorf("a pair of its own address: %v", e.Spec.AllowedIPs)
 	}
 	labels := map[string]string{
 		"sg.projectcalico.org/openstack-g1": "web_servers", "sg-name.projectcalico.org/openstack-web_servers": "g1",
@@ -85,6 +88,8 @@ func TestWhatAPortCannotBe(t *testing.T) {
 		{"no address", `{"fixed_ips": [{"ip_address": "10.65.0"}]}`, "", "fixed_ips"},
 		{"no pair", `{"allowed_address_pairs": [{"ip_address": "10.65.0.0/40"}]}`, "", "allowed_address_pairs"},
 		{"no name", `{"device_id": "-x"}`, "", "dash"},
+		{"a slash", `{"device_id": "a/b"}`, "", "must not contain /"},
+		{"no MAC address", `{"mac_address": "fa"}`, "", "spec.mac"},
 	} {
 		e, problems, err := region("").endpoint(port(t, c.change))
 		if e != nil || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || strings.Join(problems, " ") != "" != (c.problem != "") {
@@ -94,7 +99,10 @@ func TestWhatAPortCannotBe(t *testing.T) {
 	for _, c := range []struct{ change, problem string }{
 		{`{"port_security_enabled": false}`, "port_security_enabled"},
 		{`{"allowed_address_pairs": [{"ip_address": "10.65.0.9", "mac_address": "fa:16:3e:00:00:02"}]}`, "fa:16:3e:00:00:02"},
-		{`{"allowed_address_pairs": [{"ip_address": "10.66.0.0/16"}]}`, "10.66.0.0/16"},
+		{`{"allowed_address_pairs": [{"ip_address": "10.66.0.0/16"}]}`, "10.66.0.0/16 packets may be sent only if workloadSourceSpoofing of FelixConfiguration is Any"},
+		{`{"floating_ips": [{"fixed_ip_address": "10.65.0.6", "floating_ip_address": "192.0.2.5"}]}`, "10.65.0.6"},
+		{`{"floating_ips": [{"fixed_ip_address": "10.65.0.5", "floating_ip_address": "192.0.2"}]}`, "192.0.2"},
+		{`{"floating_ips": [{"fixed_ip_address": "10.65.0.5", "floating_ip_address": "192.0.2.5"}, {"fixed_ip_address": "10.65.0.5", "floating_ip_address": "192.0.2.5"}]}`, "twice"},
 	} {
 		if e, problems, err := region("").endpoint(port(t, c.change)); e == nil || err != nil || len(problems) != 1 || !strings.Contains(problems[0], c.problem) {
 			t.Errorf("%s: endpoint %v, problems %q, error %v", c.change, e != nil, problems, err)
@@ -141,6 +149,8 @@ func TestARuleOfASecurityGroup(t *testing.T) {
 		`"direction": "ingress", "ethertype": "IPv4", "protocol": "icmp", "port_range_min": 256`:                       nil,
 		`"direction": "ingress", "ethertype": "IPv4", "remote_address_group_id": "a"`:                                  nil,
 		`"direction": "ingress", "ethertype": "IPv4", "remote_ip_prefix": "192.0.2"`:                                   nil,
+		`"direction": "ingress", "ethertype": "IPv4", "remote_ip_prefix": "2001:db8::/32"`:                             nil,
+		`"direction": "ingress", "ethertype": "IPv4", "remote_group_id": "g 2"`:                                        nil,
 	} {
 		var g SecurityGroup
 		if err := json.Unmarshal([]byte(`{"id": "g1", "security_group_rules": [{"id": "r1", `+text+`}]}`), &g); err != nil {

@@ -43,7 +43,10 @@ func (w *writer) mine(key string) (kind, id string, ok bool) {
 		return "security group", id, ok
 	case api.KindWorkloadEndpoint, api.KindLiveMigration: // which has the name of its target
 		parts, ok := api.ParseWorkloadEndpointName(ref.Name)
-		return "port", parts.Endpoint, ok && parts.Orchestrator == orchestrator
+		if ok = ok && parts.Orchestrator == orchestrator; !ok && ref.Kind == api.KindLiveMigration {
+			return "migration", ref.Name, true // of no port: nobody else has any here
+		}
+		return "port", parts.Endpoint, ok
 	}
 	return "", "", false
 }
@@ -156,10 +159,7 @@ func (w *writer) putGroup(ctx context.Context, g *SecurityGroup) (problems []str
 // it. Then of two, whatever their order, one sees what the other wrote last: the later revision takes away what is not of it, and the earlier
 // one takes back what it made.
 func (w *writer) putPort(ctx context.Context, p *Port) (problems []string, err error) {
-	want, problems, err := w.region.port(p)
-	if err != nil {
-		return problems, err
-	}
+	want, problems := w.region.port(p)
 	keys, err := want.keys()
 	if err != nil {
 		return problems, err

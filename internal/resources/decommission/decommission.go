@@ -162,6 +162,25 @@ func (h *Holdings) SpareUsers() (spared []api.Ref) {
 	return spared
 }
 
+// SpareContainers takes addresses that are neither a pod's nor a tunnel's, and then the blocks, out of what Delete deletes, and returns the addresses.
+// It does so if there is no Node and nobody has reported from there: it may be a host that lives, and never had a Node.
+func (h *Holdings) SpareContainers() (spared []netip.Addr) {
+	if h.Exists || len(h.status) > 0 {
+		return nil
+	}
+	h.allocations = slices.DeleteFunc(h.allocations, func(l ipam.Allocation) bool {
+		spare := !l.IsPods() && !l.IsTunnel()
+		if spare {
+			spared = append(spared, l.Addr)
+		}
+		return spare
+	})
+	if len(spared) > 0 {
+		h.blocks = nil
+	}
+	return spared
+}
+
 // Done is called for each deleted object: a resource, or a description of an address or block.
 type Done func(ref api.Ref, words string)
 

@@ -42,7 +42,7 @@ func cluster(t *testing.T) storetest.InMemory {
 		resource("bgpconfigurations/node."+n, ``)
 		resource("felixconfigurations/node."+n, ``)
 		put("/calico/felix/v2/no-region/host/"+n+"/last_reported_status", `{}`)
-		put("/calico/felix/v2/no-region/host/"+n+"/workload/k8s/prod%2Fweb/endpoint/eth0", `{}`)
+		put("/calico/felix/v2/no-region/host/"+n+"/workload/k8s/prod%2fweb/endpoint/eth0", `{}`)
 		put("/calico/felix/v1/host/"+n+"/endpoint/eth0", `{}`)
 		for _, pod := range []string{"web", "api"} {
 			got, err := a.Assign(t.Context(), ipam.AutoArgs{Node: n, Handle: "pod." + n + pod, Num4: 1, Attributes: map[string]string{

@@ -216,6 +216,9 @@ func (t *toUpstream) resource(e Entry, ref api.Ref) error {
 	}
 	item["apiVersion"], item["kind"] = api.GroupVersion, ref.Kind
 	t.renameIn(ref, item, meta)
+	if spec, ok := item["spec"].(map[string]any); ok && ref.Kind == api.KindFelixConfiguration {
+		inLetters(spec)
+	}
 	name := ref.Kind + "/" + ref.Namespace + "/" + fmt.Sprint(meta["name"])
 	if other := t.taken[name]; other != "" && ref.Kind != api.KindNode { // of nodes it is known
 		return fmt.Errorf("and %s have one name in the file: delete the one that is no more", other)
@@ -267,6 +270,15 @@ func (t *toUpstream) renameIn(ref api.Ref, item, meta map[string]any) {
 	case slices.Contains(refers, ref.Kind):
 		if spec, ok := item["spec"].(map[string]any); ok {
 			t.rename(spec, "node")
+		}
+	}
+}
+
+// inLetters writes values that version 1 had in capitals as version 3 has them, which upstream's import takes alone.
+func inLetters(spec map[string]any) {
+	for _, field := range []string{"defaultEndpointToHostAction", "iptablesFilterAllowAction", "iptablesMangleAllowAction", "iptablesFilterDenyAction"} {
+		if text, ok := spec[field].(string); ok && text != "" && text == strings.ToUpper(text) {
+			spec[field] = text[:1] + strings.ToLower(text[1:])
 		}
 	}
 }

@@ -112,6 +112,16 @@ func TestUpstreamsFormIsAsUpstreamReadsIt(t *testing.T) {
 }
 
 // TestAFileOfUpstreamsFormIsImportedAgainAndAgain, and gives the same file where it was imported.
+func TestValuesThatVersion1HadInCapitalsAreAsUpstreamTakesThem(t *testing.T) {
+	es := append(cluster(), migration.Entry{Key: prefix + "felixconfigurations/default", Value: []byte(`{"kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"defaultEndpointToHostAction":"RETURN","iptablesFilterAllowAction":"ACCEPT","iptablesMangleAllowAction":"Return","iptablesFilterDenyAction":"DROP","interfacePrefix":"CALI","chainInsertMode":"APPEND"}}`)})
+	_, text := file(t, es)
+	for _, want := range []string{"defaultEndpointToHostAction: Return\n", "iptablesFilterAllowAction: Accept\n", "iptablesMangleAllowAction: Return\n", "iptablesFilterDenyAction: Drop\n", "interfacePrefix: CALI\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q in\n%s", want, text)
+		}
+	}
+}
+
 func TestAFileOfUpstreamsFormIsImportedAgainAndAgain(t *testing.T) {
 	_, text := file(t, cluster())
 	s := storetest.New(t)

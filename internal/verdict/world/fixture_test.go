@@ -31,7 +31,7 @@ var plurals = map[string]string{
 	"StagedGlobalNetworkPolicy": "stagedglobalnetworkpolicies", "StagedKubernetesNetworkPolicy": "stagedkubernetesnetworkpolicies", "Node": "nodes", "Profile": "profiles", "Tier": "tiers",
 	"WorkloadEndpoint": "workloadendpoints", "HostEndpoint": "hostendpoints", "NetworkSet": "networksets",
 	"KubernetesEndpointSlice": "kubernetesendpointslices", "GlobalNetworkSet": "globalnetworksets", "FelixConfiguration": "felixconfigurations",
-	"BGPConfiguration": "bgpconfigurations", "KubernetesService": "kubernetesservices",
+	"BGPConfiguration": "bgpconfigurations", "KubernetesService": "kubernetesservices", "IPPool": "ippools",
 }
 
 // updates reads lines "Kind [namespace/]name {spec…}"; labels is metadata's.

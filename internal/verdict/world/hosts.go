@@ -190,6 +190,31 @@ func (w *World) arriveUnder(e *endpoint, p packet, local bool) []Hop {
 	return w.forwardHops(e, api.Ingress, p)
 }
 
+// enter returns the hops of a packet that a workload sends before its own policy is asked: those of the host endpoint for all interfaces, which is for
+// the workload's, too. The packet is as it was sent, and out as it leaves the host.
+func (w *World) enter(from *endpoint, p, out packet, toHost bool) []Hop {
+	all := w.wildcard(from.spec.Node)
+	if all == nil || from.closed != "" {
+		return nil
+	}
+	_, served := w.served(from, out)
+	if h, decided := w.early(all, StagePreDNAT, api.Ingress, p.asSent()); decided && !served && !w.safe(from.spec.Node, api.Ingress, p) {
+		return []Hop{h}
+	}
+	if toHost {
+		return nil
+	}
+	return w.forwardHops(all, api.Ingress, out)
+}
+
+// underAll returns the hop of a packet that is forwarded to a workload after that one's policy, if the host endpoint for all interfaces has policy for it.
+func (w *World) underAll(to *endpoint, p packet) []Hop {
+	if all := w.wildcard(to.spec.Node); all != nil {
+		return w.forwardHops(all, api.Egress, p)
+	}
+	return nil
+}
+
 // early evaluates a stage in which tiers have no default action: a packet that no rule decides about goes on.
 // Wildcard endpoints have no untracked stage.
 func (w *World) early(e *endpoint, stage string, dir api.PolicyType, p packet) (Hop, bool) {

@@ -53,6 +53,7 @@ func (w *World) Judge(q Query) Answer {
 		out = p.asSent()
 	}
 	if from != nil {
+		a.Hops = append(a.Hops, w.enter(from, p, out, q.Dst.Host && within)...)
 		a.Hops = append(a.Hops, w.sent(from, q.Dst.Host && within, out)...)
 	}
 	if !within {
@@ -70,6 +71,7 @@ func (w *World) Judge(q Query) Answer {
 	if to != nil {
 		a.Hops = append(a.Hops, w.ingressHop(to, p, q.Src.Host && within))
 		if !q.Src.Host || !within {
+			a.Hops = append(a.Hops, w.underAll(to, p)...)
 			a.Hops = append(a.Hops, w.looped(q.Dst.Node, p.dst)...)
 		}
 	}
@@ -85,7 +87,7 @@ func (w *World) sent(from *endpoint, toHost bool, p packet) []Hop {
 	if h, ok := w.served(from, p); ok {
 		return []Hop{h}
 	}
-	return append([]Hop{w.fromWorkload(from, p)}, w.toHostHops(from.spec.Node, p)...)
+	return append([]Hop{w.fromWorkload(from, p)}, w.toHostHops(from.spec.Node)...)
 }
 
 // addrOf returns the party's first address of the family.
@@ -125,9 +127,8 @@ func (w *World) ingressHop(e *endpoint, p packet, fromOwnHost bool) Hop {
 }
 
 // toHostHops returns the hops of a workload's packet to its own host after the
-// workload's egress policy. Return goes on to the policy of the host endpoint
-// for all interfaces, if there is one.
-func (w *World) toHostHops(name string, p packet) []Hop {
+// workload's egress policy. No host endpoint's normal policy is asked about it.
+func (w *World) toHostHops(name string) []Hop {
 	action := w.toHost["node."+name]
 	if action == "" {
 		action = w.toHost["default"]
@@ -137,11 +138,7 @@ func (w *World) toHostHops(name string, p packet) []Hop {
 		d.Detail, d.Action = action, string(api.Allow)
 	}
 	h := Hop{Endpoint: "host/" + name, Name: "host/" + name, Direction: string(api.Ingress), Stage: StageHost, Node: name}
-	hops := []Hop{h.end(d)}
-	if e := w.wildcard(name); e != nil && d.Detail == "Return" {
-		hops = append(hops, w.hostHop(e, api.Ingress, p, w.safe(name, api.Ingress, p)))
-	}
-	return hops
+	return []Hop{h.end(d)}
 }
 
 func toHostAction(r *api.FelixConfiguration) string {
@@ -257,7 +254,7 @@ func (w *World) profileHop(h Hop, e *endpoint, dir api.PolicyType, p packet) Hop
 			h.Profiles = append(h.Profiles, Policy{Kind: ref.Kind, Name: name, Rule: -1, Action: string(api.Deny), Note: note})
 			return h.end(Decision{Reason: reason, Detail: "profile " + name + ": " + note, Policy: refText(ref), RuleIndex: -1, Action: string(api.Deny)})
 		}
-		seen, d := w.evaluate(ref, rulesOf(prof.spec.Ingress, prof.spec.Egress, dir), p, scope{profile: true})
+		seen, d := w.evaluate(ref, rulesOf(prof.spec.Ingress, prof.spec.Egress, dir), p, scope{})
 		h.Profiles = append(h.Profiles, seen)
 		if d != nil {
 			d.Reason = ReasonProfileRule

@@ -73,11 +73,11 @@ func (w *World) Parties() []Party {
 	return out
 }
 
-// partyOf finds the owner of address a. An open workload precedes a closed one.
+// partyOf finds the owner of address a. An open workload precedes a closed one, and then one that has it before others (decision 110).
 func (w *World) partyOf(a netip.Addr) Party {
 	var owner *endpoint
 	for _, e := range w.workloads {
-		if slices.Contains(e.addrs, a) && (owner == nil || owner.closed != "" && e.closed == "") {
+		if slices.Contains(e.addrs, a) && (owner == nil || owner.closed != "" && e.closed == "" || (owner.closed == "") == (e.closed == "") && e.has(a, owner)) {
 			owner = e
 		}
 	}
@@ -99,6 +99,19 @@ func (w *World) partyOf(a netip.Addr) Party {
 		return p
 	}
 	return Party{Name: a.String(), Addrs: []netip.Addr{a}}
+}
+
+// has reports whether an endpoint has an address, and not another that claims it, too, and whose key is smaller: one that has it by itself before one that
+// shares it, and the older before the newer, of which one without a time is.
+func (e *endpoint) has(a netip.Addr, o *endpoint) bool {
+	mine, others := contains(readPrefixes(e.spec.AllowedIPs), a), contains(readPrefixes(o.spec.AllowedIPs), a)
+	switch {
+	case mine != others:
+		return others
+	case e.created == "" || o.created == "":
+		return e.created > o.created
+	}
+	return e.created < o.created
 }
 
 func workloadParty(e *endpoint, name string) Party {

@@ -36,6 +36,19 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestAFloatingAddressIsOfTheFirstPoolOfItsCIDR by name: another one with the CIDR does not count.
+func TestAFloatingAddressIsOfTheFirstPoolOfItsCIDR(t *testing.T) {
+	for _, tt := range []struct{ name, workloads, services string }{{"prod/web", "a", "b"}, {"10.9.0.1", "b", "a"}} {
+		w := New(updates(t, `FelixConfiguration default {floatingIPs: Enabled}
+			WorkloadEndpoint prod/h1-k8s-web-eth0 {workload: web, pod: web, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali1, ipNetworks: [10.0.0.1/32], ipNATs: [{internalIP: 10.0.0.1, externalIP: 10.9.0.1}]}
+			IPPool `+tt.workloads+` {cidr: 10.9.0.0/24}
+			IPPool `+tt.services+` {cidr: 10.9.0.0/24, allowedUses: [LoadBalancer]}`))
+		if p, err := w.Resolve("10.9.0.1"); err != nil || (p.Endpoint != "") != (tt.name == "prod/web") {
+			t.Errorf("with pool %s for workloads: %+v, %v", tt.workloads, p, err)
+		}
+	}
+}
+
 func TestAnAnswerHasTheWholeWay(t *testing.T) {
 	w := New(append(updates(t, base), updates(t, `Tier sec {order: 1}
 GlobalNetworkPolicy a {tier: sec, selector: app == "db", ingress: [{action: Log}, {action: Pass, protocol: TCP}]}

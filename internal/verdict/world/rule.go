@@ -11,7 +11,6 @@ import (
 // scope is the context of a rule.
 type scope struct {
 	namespace string // of a NetworkPolicy: its unqualified selectors match in this namespace only
-	profile   bool
 }
 
 // evaluate evaluates rules in order. Its decision is nil unless a rule allowed or denied.
@@ -21,9 +20,6 @@ func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Pol
 		if !w.ruleMatches(r, p, in) {
 			seen.tags = append(seen.tags, w.familyTags(r, p, in)...)
 			continue
-		}
-		if r.Action == api.Pass && in.profile {
-			continue // there is no next tier; validation refuses such a rule, and none is stored
 		}
 		seen.tags = append(seen.tags, ruleTags(r)...)
 		if r.Action == api.Log {
@@ -164,14 +160,12 @@ func (w *World) sideMatches(r api.Rule, side api.EntityRule, p packet, addr neti
 	if contains(readPrefixes(side.NotNets), addr) {
 		return false
 	}
-	if sel, given := positive(side, in); given && !w.anySelected(side.Selector, sel, func(m selectable) bool { return contains(m.prefixes, addr) }) {
+	has := func(m selectable) bool { return contains(m.prefixes, addr) }
+	not := func(labels map[string]string) bool { return matches(side.NotSelector, "", labels) }
+	switch sel, given := selection(side, in); {
+	case given && !w.anySelected(labelText(side), sel, has),
+		!given && side.NotSelector != "" && w.anySelected(side.NotSelector, not, has):
 		return false
-	}
-	if side.NotSelector != "" {
-		not := func(labels map[string]string) bool { return matches(side.NotSelector, "", labels) }
-		if w.anySelected(side.NotSelector, not, func(m selectable) bool { return contains(m.prefixes, addr) }) {
-			return false
-		}
 	}
 	if len(side.Ports) > 0 && !w.portMatches(r, side, side.Ports, p, addr, port, in) {
 		return false
@@ -179,9 +173,9 @@ func (w *World) sideMatches(r api.Rule, side api.EntityRule, p packet, addr neti
 	return !w.portMatches(r, side, side.NotPorts, p, addr, port, in)
 }
 
-// positive returns the conjunction of selector, namespaceSelector and serviceAccounts of a
-// side; false if the side restricts nothing.
-func positive(side api.EntityRule, in scope) (func(labels map[string]string) bool, bool) {
+// selection returns the conjunction of selector, namespaceSelector and serviceAccounts of a side, and of what is not
+// its notSelector; false if the side says of labels nothing but a notSelector, which is then about addresses.
+func selection(side api.EntityRule, in scope) (func(labels map[string]string) bool, bool) {
 	accounts := side.ServiceAccounts
 	if accounts != nil && len(accounts.Names) == 0 && accounts.Selector == "" {
 		accounts = nil
@@ -198,6 +192,9 @@ func positive(side api.EntityRule, in scope) (func(labels map[string]string) boo
 		if !matches(side.Selector, "", labels) || !namespaceMatches(side.NamespaceSelector, labels, namespaced) {
 			return false
 		}
+		if side.NotSelector != "" && matches(side.NotSelector, "", labels) {
+			return false
+		}
 		if accounts == nil {
 			return true
 		}
@@ -207,21 +204,30 @@ func positive(side api.EntityRule, in scope) (func(labels map[string]string) boo
 	}, given || own
 }
 
-// namespaceMatches evaluates a namespaceSelector: all() matches in any namespace, global() outside of all.
+// labelText is what a side demands of labels without a prefix.
+func labelText(side api.EntityRule) string {
+	switch {
+	case side.NotSelector == "":
+		return side.Selector
+	case side.Selector == "":
+		return "!(" + side.NotSelector + ")"
+	}
+	return "(" + side.Selector + ") && !(" + side.NotSelector + ")"
+}
+
+// namespaceMatches evaluates a namespaceSelector: all() matches in any namespace, also where it is a part, global() outside of all.
 func namespaceMatches(text string, labels map[string]string, namespaced bool) bool {
 	if text == "" {
 		return true
 	}
 	s, err := selector.Parse(text)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false
-	case s.All():
-		return namespaced
-	case s.IsGlobal():
+	}
+	if s.IsGlobal() {
 		return !namespaced
 	}
-	return s.Prefixed(api.NamespaceLabelPrefix).Match(labels)
+	return s.Prefixed(api.NamespaceLabelPrefix).Within(api.LabelNamespace).Match(labels)
 }
 
 // anySelected reports whether an endpoint or a network set, on any node, has such
@@ -243,9 +249,10 @@ func (w *World) anySelected(text string, sel func(map[string]string) bool, ok fu
 // portMatches reports whether port is one of ports: by number, or because addr
 // belongs to an endpoint with a port of that name, for the rule's protocol or, if the rule has none, for the packet's.
 func (w *World) portMatches(r api.Rule, side api.EntityRule, ports []api.Port, p packet, addr netip.Addr, port uint16, in scope) bool {
-	sel, given := positive(side, in)
+	sel, given := selection(side, in)
+	text := labelText(side)
 	if !given {
-		sel = func(map[string]string) bool { return true }
+		sel, text = func(map[string]string) bool { return true }, ""
 	}
 	for _, want := range ports {
 		if want.Name == "" {
@@ -260,7 +267,7 @@ func (w *World) portMatches(r api.Rule, side api.EntityRule, ports []api.Port, p
 				return have.Name == want.Name && have.Port == port && n == p.proto && (r.Protocol == nil || isProtocol(*r.Protocol, n))
 			})
 		}
-		if w.anySelected(side.Selector, sel, named) {
+		if w.anySelected(text, sel, named) {
 			return true
 		}
 	}

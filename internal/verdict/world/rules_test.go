@@ -96,6 +96,28 @@ NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {
 		"203.0.113.7 > prod/db tcp 80", "Allow: rule NetworkPolicy/prod/a#0",
 	},
 	{
+		"all() as a part of one excludes it, too", "upstream: each all() → has(projectcalico.org/namespace)",
+		`GlobalNetworkSet out {nets: [203.0.113.0/24]}
+GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow, source: {namespaceSelector: "all() || env == 'x'"}}]}`,
+		"203.0.113.7 > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"and includes what is in one", "upstream: each all() → has(projectcalico.org/namespace)",
+		`GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow, source: {namespaceSelector: "all() || env == 'x'"}}]}`,
+		"test/cli > prod/db tcp 80", "Allow: rule GlobalNetworkPolicy/a#0",
+	},
+	{
+		"its negation means what is in none", "upstream: each all() → has(projectcalico.org/namespace)",
+		`GlobalNetworkSet out {nets: [203.0.113.0/24]}
+GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow, source: {namespaceSelector: "!all()"}}]}`,
+		"203.0.113.7 > prod/db tcp 80", "Allow: rule GlobalNetworkPolicy/a#0",
+	},
+	{
+		"and nothing in one", "upstream: each all() → has(projectcalico.org/namespace)",
+		`GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow, source: {namespaceSelector: "!all()"}}]}`,
+		"prod/web > prod/db tcp 80", endOfDefault,
+	},
+	{
 		"all() as a namespace selector excludes what is in none", "MODEL: all() → has(projectcalico.org/namespace)",
 		`GlobalNetworkSet out {nets: [203.0.113.0/24]}
 NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {namespaceSelector: all()}}]}`,
@@ -115,6 +137,23 @@ NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {
 		"notSelector alone in a network policy still means its namespace", "MODEL: selector, notSelector, serviceAccounts",
 		`NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {notSelector: app == "nobody"}}]}`,
 		"test/cli > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"notSelector beside a selector is not about addresses", "decision 104",
+		`GlobalNetworkSet all {labels: {old: yes}, nets: [10.0.0.0/8]}
+GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow, source: {selector: app == "web", notSelector: has(old)}}]}`,
+		"prod/web > prod/db tcp 80", "Allow: rule GlobalNetworkPolicy/a#0",
+	},
+	{
+		"one endpoint meets both", "decision 104",
+		`GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow, source: {selector: all(), notSelector: app == "web"}}]}`,
+		"prod/web > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"a lone notSelector in a network policy is not about addresses either", "decision 104",
+		`GlobalNetworkSet all {labels: {old: yes}, nets: [10.0.0.0/8]}
+NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {notSelector: has(old)}}]}`,
+		"prod/web > prod/db tcp 80", "Allow: rule NetworkPolicy/prod/a#0",
 	},
 	{
 		"a network set inherits its namespace's labels", "MODEL: NetworkSet inherits labels of profile kns.<ns>",

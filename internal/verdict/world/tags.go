@@ -115,7 +115,7 @@ func negativeTags(r api.Rule) []string {
 		if side.ServiceAccounts != nil && negative(side.ServiceAccounts.Selector) {
 			out = append(out, "negative serviceAccounts of a rule")
 		}
-		if s := side.NamespaceSelector; s != "global()" && s != "all()" && negative(s) {
+		if s := side.NamespaceSelector; s != "" && s != "global()" && namespaceMatches(s, nil, false) {
 			out = append(out, "negative namespaceSelector of a rule")
 		}
 	}

@@ -140,7 +140,11 @@ func (w *World) add(s api.Stored) {
 		n := readNode(s.Ref.Name, r)
 		w.nodes[n.name], w.peers = n, append(w.peers, n.peer(r.Metadata.Labels))
 	case *api.IPPool:
-		w.pools = append(w.pools, r.Spec)
+		if !slices.ContainsFunc(w.pools, func(p api.IPPoolSpec) bool {
+			return slices.Equal(readPrefixes([]string{p.CIDR}), readPrefixes([]string{r.Spec.CIDR}))
+		}) {
+			w.pools = append(w.pools, r.Spec) // of several with one CIDR the first by name alone
+		}
 	case *api.BGPConfiguration:
 		w.ranges[s.Ref.Name] = r.Spec
 	case *api.KubernetesService:

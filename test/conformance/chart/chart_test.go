@@ -91,6 +91,8 @@ func TestTheChartIsTheManifest(t *testing.T) {
 		`{"image": "registry.example:5000/twill@sha256:0123", "group": "crd.projectcalico.org/v1", "backend": "none"}`:                         {"--image", "registry.example:5000/twill@sha256:0123", "--group", "crd.projectcalico.org/v1", "--backend", "none"},
 		`{"image": "twill:7", "mtu": 1400, "backend": "vxlan", "pools": ["10.244.0.0/16", "fd00:10:244::/56"]}`:                                {"--mtu", "1400", "--backend", "vxlan", "--pool", "10.244.0.0/16,fd00:10:244::/56"},
 		`{"image": "twill:7", "mtu": 65535, "pools": ["fd00::/48"], "bgpSecrets": ["tor", "bgp"]}`:                                             {"--mtu", "65535", "--pool", "fd00::/48", "--bgp-secrets", "tor,bgp"},
+		`{"image": "twill:7", "podLinks": "eni"}`:                                                                                              {"--pod-links", "eni"},
+		`{"image": "twill:7", "podLinks": "azv", "mtu": 1400, "group": "crd.projectcalico.org/v1", "bgpSecrets": ["tor"]}`:                     {"--pod-links", "azv", "--mtu", "1400", "--group", "crd.projectcalico.org/v1", "--bgp-secrets", "tor"},
 		`{"image": "twill:7", "group": "crd.projectcalico.org/v1", "bgpSecrets": ["bgp"], "global": {"other": true}, "pools": ["10.0.0.0/8"]}`: {"--group", "crd.projectcalico.org/v1", "--bgp-secrets", "bgp", "--pool", "10.0.0.0/8"},
 	} {
 		if !slices.Contains(flags, "--image") {
@@ -137,13 +139,17 @@ func TestANetworkIsTakenOver(t *testing.T) {
 func TestHelmRefusesValuesThatMeanNothing(t *testing.T) {
 	for values, want := range map[string]string{
 		`{}`: "image",
-		`{"image": "x", "imagePullPolicy": "Always"}`:             "imagePullPolicy",
-		`{"image": "x", "backend": "gossip"}`:                     "backend",
-		`{"image": "x", "mtu": -1}`:                               "mtu",
-		`{"image": "x", "pools": ["everything"]}`:                 "pools",
-		`{"image": "x", "pools": ["10.0.0.0/16", "10.1.0.0/16"]}`: "one of each family",
-		`{"image": "x", "group": "projectcalico.org/v2"}`:         "group",
-		`{"image": "x", "bgpSecrets": "bgp"}`:                     "bgpSecrets",
+		`{"image": "x", "imagePullPolicy": "Always"}`:                 "imagePullPolicy",
+		`{"image": "x", "backend": "gossip"}`:                         "backend",
+		`{"image": "x", "mtu": -1}`:                                   "mtu",
+		`{"image": "x", "pools": ["everything"]}`:                     "pools",
+		`{"image": "x", "pools": ["10.0.0.0/16", "10.1.0.0/16"]}`:     "one of each family",
+		`{"image": "x", "group": "projectcalico.org/v2"}`:             "group",
+		`{"image": "x", "bgpSecrets": "bgp"}`:                         "bgpSecrets",
+		`{"image": "x", "podLinks": "cali"}`:                          "podLinks",
+		`{"image": "x", "podLinks": "a name"}`:                        "podLinks",
+		`{"image": "x", "podLinks": "eni", "backend": "vxlan"}`:       "leave out pools",
+		`{"image": "x", "podLinks": "eni", "pools": ["10.0.0.0/16"]}`: "leave out pools",
 	} {
 		if _, err := render(t, "kube-system", values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error that says %q", values, err, want)

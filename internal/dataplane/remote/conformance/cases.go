@@ -150,7 +150,7 @@ func onTwo(committed bool) func(context.Context, *suite) error {
 			if committed {
 				return t.accepted(policy("former"))
 			}
-			return errors.Join(t.accepted(), t.send(policy("former")))
+			return errors.Join(t.accepted(), t.send(policy("former")), t.finish())
 		})(ctx, s)
 		if err != nil {
 			return err

@@ -82,6 +82,18 @@ func (t *stream) cut() {
 	_ = t.conn.Close()
 }
 
+// finish says that no more is sent, and waits until the driver has read it all, which ends the stream. A stream that is cut before loses what was sent.
+func (t *stream) finish() error {
+	if err := t.rpc.CloseSend(); err != nil {
+		return err
+	}
+	for {
+		if _, err := t.receive(); err != nil {
+			return nil //nolint:nilerr // it has ended
+		}
+	}
+}
+
 // send sends messages. Of a stream that has ended, receive says why.
 func (t *stream) send(items ...*pb.ToDriver) error {
 	for _, m := range items {

@@ -47,6 +47,9 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 		}
 	}
 	group, _, _ := strings.Cut(string(g), "/")
+	if g == form.V1 { // in the other group policies always had their names
+		rules = append(rules, renamed(group))
+	}
 	if g == form.V3 { // else it is a part of the object
 		rules = append(rules, rule(group, "ippools/status", []any{"update"}), rule(group, "tiers/status", []any{"update"}), rule(group, "kubecontrollersconfigurations/status", []any{"update"}))
 	}
@@ -61,6 +64,13 @@ func realised(group string) map[string]any {
 	out["resources"] = []any{
 		"networkpolicies/status", "globalnetworkpolicies/status", "stagednetworkpolicies/status", "stagedglobalnetworkpolicies/status", "stagedkubernetesnetworkpolicies/status",
 	}
+	return out
+}
+
+// renamed is the right to store policies of a group under other names.
+func renamed(group string) map[string]any {
+	out := rule(group, "", []any{"create", "delete"})
+	out["resources"] = []any{"networkpolicies", "globalnetworkpolicies", "stagednetworkpolicies", "stagedglobalnetworkpolicies"}
 	return out
 }
 

@@ -193,6 +193,7 @@ var ours = []apitest.Case{
 	{Name: "such a port as text", Kind: "GlobalNetworkPolicy", Meta: "name: a", Spec: "{ingress: [{action: Allow, protocol: TCP, destination: {ports: ['65536']}}]}"},
 	{Name: "the last port, in each form", Kind: "GlobalNetworkPolicy", Meta: "name: a", Spec: "{ingress: [{action: Allow, protocol: TCP, destination: {ports: [65535, '65535', '1:65535', 7z, z]}}]}"},
 	{Name: "addresses of all forms", Kind: "GlobalNetworkSet", Meta: "name: a", Spec: "{nets: [192.0.2.1, 192.0.2.0/24, '::', '::/0', '2001:db8::1', '64:ff9b::192.0.2.1/128', '1:2:3:4:5:6:7:8']}"},
+	{Name: "a prefix twice", Kind: "GlobalNetworkSet", Meta: "name: a", Spec: "{nets: [192.0.2.0/24, 192.0.2.0/24]}"},
 	{Name: "an IPv4 address in eight groups", Kind: "GlobalNetworkSet", Meta: "name: a", Spec: "{nets: ['::ffff:192.0.2.1']}"},
 	{Name: "an address of three numbers", Kind: "GlobalNetworkSet", Meta: "name: a", Spec: "{nets: [192.0.2]}"},
 	{Name: "a length beyond the family's", Kind: "GlobalNetworkSet", Meta: "name: a", Spec: "{nets: [192.0.2.0/33]}"},

@@ -11,7 +11,7 @@ import (
 var networkLimits = limits{
 	reflect.TypeFor[api.IPPoolSpec]():        limitPool,
 	reflect.TypeFor[api.IPReservationSpec](): func(n node) { n.field("reservedCIDRs").items().prefix() },
-	reflect.TypeFor[api.NetworkSetSpec]():    func(n node) { n.field("nets").items().prefix() },
+	reflect.TypeFor[api.NetworkSetSpec]():    func(n node) { n.field("nets").distinct().items().prefix() },
 	reflect.TypeFor[api.IPAMConfigurationSpec](): func(n node) {
 		n.field("maxBlocksPerHost").within(0, 1_000_000)
 		n.field("ipCooldownSeconds").within(0, 1200)
@@ -80,7 +80,7 @@ func limitPool(n node) {
 	for _, l := range []string{"169.254.0.0/16", "fe80::/10"} {
 		cidr.must(fmt.Sprintf("!isCIDR(self) || !cidr('%[1]s').containsCIDR(cidr(self)) && !cidr(self).containsCIDR(cidr('%[1]s'))", l), "overlaps "+l+", where addresses hold on one link only")
 	}
-	cidr.must("self == oldSelf", "cannot be changed: make another pool")
+	cidr.must("self == oldSelf || isCIDR(self) && isCIDR(oldSelf) && cidr(self) == cidr(oldSelf).masked()", "cannot be changed: make another pool")
 	n.field("vxlanMode").perhaps(modes...).unless("Never")
 	n.field("ipipMode").perhaps(modes...).unless("Never")
 	n.each(func(f node) { f.longest(longestSelector) }, "nodeSelector", "namespaceSelector")

@@ -81,7 +81,7 @@ func limitFelix(n node) {
 		n.field(f).like(anyCase(words...) + `?`)
 	}
 	n.each(func(f node) { f.like(goDuration).longest(64) },
-		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive", "liveMigrationRouteConvergenceTime", "localSubnetL2ReachabilityRefreshInterval", "usageReportingInitialDelay", "usageReportingInterval")
+		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "iptablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive", "liveMigrationRouteConvergenceTime", "localSubnetL2ReachabilityRefreshInterval", "usageReportingInitialDelay", "usageReportingInterval")
 	const names = interfaceName + `(,` + interfaceName + `)*`
 	n.field("interfacePrefix").like(group(names) + `?`)
 	n.field("iptablesNATOutgoingInterfaceFilter").like(group(names) + `?\+?`)

@@ -72,7 +72,7 @@ func rules(g form.Group, extra map[string][]any) []any {
 		verbs := slices.Concat(read, written[k.Plural], asked[k.Plural], extra[k.Plural])
 		switch k.Plural {
 		case "ipamhandles", "records":
-			verbs = change // nobody follows them
+			verbs = slices.Concat([]any{"list"}, change) // nobody follows them; who looks for leaked addresses reads all
 		}
 		out = append(out, rule(group, k.Plural, verbs))
 	}

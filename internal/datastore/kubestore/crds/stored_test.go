@@ -63,6 +63,11 @@ metadata: {name: wrong}
 spec: {cidr: 10.65.0.1/16, blockSize: 7}
 ---
 apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: bits}
+spec: {cidr: 10.66.0.1/16}
+---
+apiVersion: projectcalico.org/v3
 kind: Tier
 metadata: {name: kube-admin}
 spec: {order: 3}
@@ -93,6 +98,8 @@ spec: {interfaceName: "a b"}
 		{"a label", "ippools/wrong", `{"metadata":{"labels":{"a":"b"}}}`, ""},
 		{"something beside a rule that does not hold", "ippools/wrong", `{"spec":{"natOutgoing":true}}`, "spec.blockSize"},
 		{"a status", "ippools/wrong/status", `{"status":{"conditions":[]}}`, ""},
+		{"another range", "ippools/bits", `{"spec":{"cidr":"10.66.0.0/17"}}`, "spec.cidr"},
+		{"its range without bits beyond its length", "ippools/bits", `{"spec":{"cidr":"10.66.0.0/16"}}`, ""},
 		{"a label", "tiers/kube-admin", `{"metadata":{"labels":{"a":"b"}}}`, ""},
 		{"a status", "tiers/kube-admin/status", `{"status":{"conditions":[]}}`, ""},
 		{"what was right", "tiers/kube-admin", `{"spec":{"defaultAction":"Deny"}}`, "spec.defaultAction"},

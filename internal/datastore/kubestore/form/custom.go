@@ -2,6 +2,7 @@ package form
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -167,8 +168,29 @@ func (c custom) objectOf(kv api.Update) (object, error) {
 	return o, nil
 }
 
+// possible refuses what no resource can be where objects are Kubernetes' own, as upstream does. If it was so before, it stays for who writes something else.
+func (c custom) possible(spec, was json.RawMessage) error {
+	if c.kind.Kind == api.KindKubeControllersConfiguration && labelsApart(spec) && !labelsApart(was) {
+		return errors.New("spec.controllers.node.syncLabels is Disabled: with this datastore a Node is that of Kubernetes, with its labels; leave it out, or set Enabled")
+	}
+	return nil
+}
+
+// labelsApart reports whether a KubeControllersConfiguration wants Nodes without the labels that they have in Kubernetes.
+func labelsApart(spec json.RawMessage) bool {
+	var s struct {
+		Controllers struct {
+			Node struct{ SyncLabels string }
+		}
+	}
+	return json.Unmarshal(spec, &s) == nil && s.Controllers.Node.SyncLabels == api.Disabled
+}
+
 func (c custom) Create(kv api.Update) (Request, error) {
 	o, err := c.objectOf(kv)
+	if err == nil {
+		err = c.possible(o.Spec, nil)
+	}
 	if err != nil {
 		return Request{}, err
 	}
@@ -182,6 +204,9 @@ func (c custom) Replace(kv api.Update, was []byte) (Request, error) {
 		return Request{}, err
 	}
 	old, err := decodeObject(was)
+	if err == nil {
+		err = c.possible(o.Spec, old.Spec)
+	}
 	if err != nil {
 		return Request{}, err
 	}

@@ -354,6 +354,51 @@ func TestALabelThatKubernetesTookAwayStaysAway(t *testing.T) {
 	}
 }
 
+// TestWhatIsUnknownOfLabelsIsNotWritten: without the note, a label that Kubernetes took away would come back as Calico's, and with it what selects the node by it.
+func TestWhatIsUnknownOfLabelsIsNotWritten(t *testing.T) {
+	k := kindOf(t, form.V3, prefix+"nodes/n1")
+	for _, note := range []string{`{`, `[\"zone\"]`, `{\"zone\":1}`} {
+		kv := api.Update{Key: prefix + "nodes/n1", Value: []byte(`{"metadata":{"name":"n1","labels":{"zone":"a"},"annotations":{"projectcalico.org/kube-labels":"` + note + `"}}}`)}
+		req, err := k.Replace(kv, []byte(`{"metadata":{"name":"n1","resourceVersion":"5"}}`))
+		if err == nil || !strings.Contains(err.Error(), "annotation projectcalico.org/kube-labels") {
+			t.Errorf("note %s: %s, error %v", note, req.Body, err)
+		}
+	}
+	const broken = `{"metadata":{"name":"n1","labels":{"zone":"b"},"annotations":{"projectcalico.org/kube-labels":"{","projectcalico.org/labels":"[","projectcalico.org/annotations":"{\"projectcalico.org/kube-labels\":\"{\"}"}}}`
+	e, err := k.Object([]byte(broken))
+	if want := `"projectcalico.org/kube-labels":"{\"zone\":\"b\"}"`; err != nil || !strings.Contains(string(e.Value), want) {
+		t.Errorf("a Node whose annotations are broken: %s, error %v, want it with %s", e.Value, err, want)
+	}
+}
+
+// TestLabelsOfNodesCannotBeTurnedOff: a Node is Kubernetes' own, with its labels. Who writes something else in a resource that says so already may.
+func TestLabelsOfNodesCannotBeTurnedOff(t *testing.T) {
+	const key = prefix + "kubecontrollersconfigurations/default"
+	document := func(labels, level string) []byte {
+		return []byte(`{"metadata":{"name":"default","resourceVersion":"5"},"spec":{"logSeverityScreen":"` + level + `","controllers":{"node":{"syncLabels":"` + labels + `"}}}}`)
+	}
+	for _, g := range []form.Group{form.V3, form.V1} {
+		k := kindOf(t, g, key)
+		for _, tt := range []struct{ was, labels, wrong string }{
+			{"", "Enabled", ""},
+			{"", "Disabled", "spec.controllers.node.syncLabels is Disabled"},
+			{"Enabled", "Disabled", "spec.controllers.node.syncLabels is Disabled"},
+			{"Disabled", "Disabled", ""},
+			{"Disabled", "Enabled", ""},
+		} {
+			kv, err := api.Update{Key: key, Value: document(tt.labels, "Debug")}, error(nil)
+			if tt.was == "" {
+				_, err = k.Create(kv)
+			} else {
+				_, err = k.Replace(kv, document(tt.was, "Info"))
+			}
+			if tt.wrong == "" && err != nil || tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)) {
+				t.Errorf("in %s, %q after %q: %v, want %q", g, tt.labels, tt.was, err, tt.wrong)
+			}
+		}
+	}
+}
+
 func TestARecordKeepsAnyKeyAndAnyBytes(t *testing.T) {
 	var k form.Kind
 	for _, k = range form.Kinds(form.V3) {
@@ -387,6 +432,8 @@ func TestPodsOfAnotherPluginHaveItsLinks(t *testing.T) {
 		{"noted, and kubelet knows better", "eni", pod(`,"annotations":{"vpc.amazonaws.com/pod-ips":"10.0.0.2"}},"status":{"podIP":"10.0.0.1"}`) + "}", "eni82111e10a96 [10.0.0.1/32]"},
 		{"given back", "eni", pod(`,"deletionTimestamp":"2026-01-01T00:00:00Z","annotations":{"vpc.amazonaws.com/pod-ips":""}},"status":{"podIP":"10.0.0.1"}`) + "}", ""},
 		{"empty, and it runs", "eni", pod(`,"annotations":{"vpc.amazonaws.com/pod-ips":""}},"status":{"podIP":"10.0.0.1"}`) + "}", "eni82111e10a96 [10.0.0.1/32]"},
+		{"Calico's plugin gave it back once, and another attached it", "eni", pod(`,"annotations":{"cni.projectcalico.org/podIP":"","cni.projectcalico.org/podIPs":""}},"status":{"podIP":"10.0.0.1"}`) + "}", "eni82111e10a96 [10.0.0.1/32]"},
+		{"Calico's plugin gave it back, and nobody attached it again", "", pod(`,"annotations":{"cni.projectcalico.org/podIP":"","cni.projectcalico.org/podIPs":""}},"status":{"podIP":"10.0.0.1"}`) + "}", ""},
 		{"noted where nobody asked", "", pod(`,"annotations":{"vpc.amazonaws.com/pod-ips":"10.0.0.2"}}`) + "}", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

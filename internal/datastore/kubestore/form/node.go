@@ -2,6 +2,7 @@ package form
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -135,7 +136,11 @@ func nodePatch(_, name string, kv api.Update, was []byte) (Request, error) {
 	}
 	labels := maps.Clone(n.Metadata.Labels)
 	var were map[string]string
-	_ = json.Unmarshal([]byte(n.Metadata.Annotations[nodeKubeLabels]), &were) // what cannot be read is none
+	if note := n.Metadata.Annotations[nodeKubeLabels]; note != "" {
+		if err := json.Unmarshal([]byte(note), &were); err != nil {
+			return Request{}, fmt.Errorf("annotation %s does not say which labels are Kubernetes', so that those which are gone would be written: %w; leave it out, or read the Node again", nodeKubeLabels, err)
+		}
+	}
 	maps.DeleteFunc(labels, func(key, value string) bool {
 		_, is := old.Labels[key]
 		was, ok := were[key]

@@ -33,16 +33,22 @@ func pods(links string) Codec {
 // (ANNOTATE_POD_IP of amazon-vpc-cni-k8s).
 const annotationAmazon = "vpc.amazonaws.com/pod-ips"
 
-// noted is a pod with those where Calico's plugin notes addresses.
+// noted is a pod with those where Calico's plugin notes addresses. That they were given back says something of a pod that goes only: of another one
+// it is of a time when another plugin attached it.
 func noted(p *corev1.Pod) *corev1.Pod {
-	ips, is := p.Annotations[annotationAmazon]
-	if _, has := p.Annotations[translate.AnnotationIP]; !is || has {
+	ips, amazons := p.Annotations[annotationAmazon]
+	calicos, has := p.Annotations[translate.AnnotationIP]
+	gone := p.DeletionTimestamp != nil
+	if !amazons && !has || has && (calicos != "" || gone) {
 		return p
 	}
 	p = p.DeepCopy()
-	p.Annotations[translate.AnnotationIP], p.Annotations[translate.AnnotationIPs] = ips, ips
-	if ips != "" {
-		delete(p.Annotations, translate.AnnotationIP)
+	delete(p.Annotations, translate.AnnotationIP)
+	if amazons {
+		p.Annotations[translate.AnnotationIPs] = ips
+	}
+	if amazons && ips == "" && gone {
+		p.Annotations[translate.AnnotationIP] = ""
 	}
 	return p
 }

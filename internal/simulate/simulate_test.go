@@ -3,6 +3,7 @@ package simulate
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -93,7 +94,7 @@ func TestACheckSaysHowFarTheSampleIs(t *testing.T) {
 		if f.Known == Counted && (f.Value != *f.Full || *f.Error != 0) {
 			t.Errorf("%s is counted, and %v in the sample, %v of all, error %v", f.Name, f.Value, *f.Full, *f.Error)
 		}
-		if off := 100 * (f.Value - *f.Full); off > *f.Error**f.Full+1e-9 || -off > *f.Error**f.Full+1e-9 {
+		if off := 100 * math.Abs(f.Value-*f.Full); off > *f.Error**f.Full*(1+1e-9) {
 			t.Errorf("%s: %v of the sample is not within %v %% of %v", f.Name, f.Value, *f.Error, *f.Full)
 		}
 	}

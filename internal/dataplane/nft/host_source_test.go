@@ -1,0 +1,70 @@
+package nft
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+)
+
+// TestWorkloadsKnowTheirHostByItsAddress: the kernel takes the gateway's address as the source, which each host has.
+func TestWorkloadsKnowTheirHostByItsAddress(t *testing.T) {
+	h := newHosted(t)
+	const gateway, second = "169.254.1.1", "192.0.2.77"
+	h.ns.Addr("lo", second+"/32")
+	h.ns.Run("ip", "addr", "change", gateway+"/32", "dev", "calia", "scope", "link") // as the agent has it
+	seen := func(from *netnstest.NS, source string) string {
+		t.Helper()
+		l, err := h.a.ListenTCP(netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), 8080))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var src netip.AddrPort
+		if source != "" {
+			src = netip.AddrPortFrom(netip.MustParseAddr(source), 0)
+		}
+		c, err := from.DialTCP(src, netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), 8080), time.Now().Add(netnstest.Patience))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		in, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		return netip.MustParseAddrPort(in.RemoteAddr().String()).Addr().String()
+	}
+	own := intent.HostSettings{MTU: intent.MTUSettings{Own: [2]netip.Addr{netip.MustParseAddr(addrs["host"][0])}}}
+	b := pair(nil)
+	b.Host = &own
+	h.d.Merge(b)
+	apply(t, h.d)
+	for _, tt := range []struct {
+		name   string
+		from   *netnstest.NS
+		source string
+		want   string
+	}{
+		{"what the kernel chooses", h.ns, "", addrs["host"][0]},
+		{"the gateway's address, bound", h.ns, gateway, addrs["host"][0]},
+		{"another address of the host's, bound", h.ns, second, second},
+		{"another workload", h.b, addrs["b"][0], addrs["b"][0]},
+	} {
+		if got := seen(tt.from, tt.source); got != tt.want {
+			t.Errorf("%s: seen as %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	h.d.Merge(intent.Batch{Host: &intent.HostSettings{}})
+	apply(t, h.d)
+	if got := seen(h.ns, ""); got != gateway {
+		t.Errorf("a host whose Node has no address is seen as %s", got)
+	}
+	if got := h.ns.Run("nft", "list", "table", "inet", "twill"); strings.Contains(got, "postrouting-host") {
+		t.Errorf("it has no address, and a stage for it:\n%s", got)
+	}
+}

@@ -167,14 +167,16 @@ func (s *watched) alive(ctx context.Context) error {
 	return err
 }
 
-// stopped: of those that are sent from now on none comes.
+// stopped: the time comes from which of those that are sent none comes. What was forwarded before may still be on its way when kernels are right.
 func (s *watched) stopped(ctx context.Context) error {
-	now := s.sent.Load()
-	if err := s.more(ctx, now); err != nil {
-		return err
-	}
-	if s.due.Load() > now {
-		return errors.New("words still come")
-	}
-	return nil
+	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+		now := s.sent.Load()
+		if err := s.more(ctx, now); err != nil {
+			return err
+		}
+		if s.due.Load() > now {
+			return errors.New("words still come")
+		}
+		return nil
+	})
 }

@@ -153,7 +153,17 @@ func (c *scenario) waitLog(ctx context.Context, a script.WaitLog) error {
 }
 
 func (c *scenario) waitExec(ctx context.Context, a script.WaitExec) error {
-	return until(ctx, waitPatience, func(ctx context.Context) error { return c.exec(ctx, script.Exec(a)) })
+	return until(ctx, waitPatience, func(ctx context.Context) error {
+		if err := c.exec(ctx, a.Exec); err != nil {
+			return err
+		}
+		for _, m := range a.Writes {
+			if err := c.match(m); err != nil {
+				return fmt.Errorf("%s: %w", m, err)
+			}
+		}
+		return nil
+	})
 }
 
 // statusCommands are what a host is asked for its status, one after the other.

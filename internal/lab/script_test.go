@@ -205,6 +205,26 @@ func TestAFailedScenarioLeavesWhatItKnew(t *testing.T) {
 	}
 }
 
+// TestWaitExecAwaitsWhatTheProgramWrites: a program that has succeeded may still write what was true before.
+func TestWaitExecAwaitsWhatTheProgramWrites(t *testing.T) {
+	runScript(t, Runner{Exe: testBinary(t)}, "awaited.txt", `# Title.
+hosts h1
+wait exec h1 sh count.sh first
+stdout '^3 times$'
+! stdout '^4 times$'
+stderr '^done$'
+exec h1 true
+wait exec ! h1 sh count.sh second
+! stdout '^[12] times$'
+-- count.sh --
+f=$(dirname $TWILL_SOCKET)/$1
+echo >>$f
+echo $(wc -l <$f) times
+echo done >&2
+[ $1 = first ]
+`)
+}
+
 // TestAScenarioLeavesNoProcess: not even one that has no parent, as a BIRD that goes into the background.
 func TestAScenarioLeavesNoProcess(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "pid")

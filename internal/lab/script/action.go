@@ -3,6 +3,7 @@ package script
 import (
 	"net/netip"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -123,6 +124,15 @@ type Match struct {
 	Pattern *regexp.Regexp
 }
 
+// String is the match as a scenario has it, but for quotes.
+func (m Match) String() string {
+	s := m.Stream + " " + strings.TrimPrefix(m.Pattern.String(), multiline)
+	if m.Not {
+		return "! " + s
+	}
+	return s
+}
+
 // Status awaits that `twill status` of a host succeeds and matches.
 type Status struct {
 	Host    string
@@ -185,5 +195,8 @@ type WaitMetric struct {
 	Compare
 }
 
-// WaitExec awaits that a program succeeds; Not: that it fails.
-type WaitExec Exec
+// WaitExec awaits that a program succeeds, or fails if that is wanted, and writes what the matches after it ask for.
+type WaitExec struct {
+	Exec
+	Writes []Match
+}

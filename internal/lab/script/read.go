@@ -230,7 +230,7 @@ func readWait(l *line) Action {
 	case "metric":
 		return readMetric(l)
 	case "exec":
-		return WaitExec(readExec(l))
+		return WaitExec{Exec: readExec(l)}
 	}
 	return nil // oneOf has said why
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 			map[string]string{"part": "nft", "cause": "event"},
 			Compare{">=", 1},
 		}},
-		{"wait exec ! web true", WaitExec{true, "web", []string{"true"}}},
+		{"wait exec ! web true", WaitExec{Exec: Exec{true, "web", []string{"true"}}}},
 		{"capture h1 eth0 c tcp/80", Capture{"h1", "eth0", "c", "tcp", 80}},
 		{"capture web eth0 c icmp", Capture{"web", "eth0", "c", "icmp", 0}},
 		{"capture web eth0 c ipip", Capture{"web", "eth0", "c", "ipip", 0}},
@@ -66,6 +67,20 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		if got := s.Steps[len(s.Steps)-1]; !reflect.DeepEqual(got.Do, tt.want) || got.Line != 5 {
 			t.Errorf("%s:\n got %#v in line %d\nwant %#v", tt.line, got.Do, got.Line, tt.want)
 		}
+	}
+}
+
+func TestWhatFollowsWaitExecIsAwaitedWithIt(t *testing.T) {
+	s, err := Parse("f.txt", begin+"wait exec h1 true\n\n! stdout a\n# A comment.\nstderr b\nexec h1 true\nstdout c\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var awaited []string
+	for _, m := range s.Steps[len(s.Steps)-5].Do.(WaitExec).Writes {
+		awaited = append(awaited, m.String())
+	}
+	if want := []string{"! stdout a", "stderr b"}; !slices.Equal(awaited, want) {
+		t.Errorf("it waits for %q, want %q", awaited, want)
 	}
 }
 

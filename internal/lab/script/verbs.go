@@ -107,7 +107,25 @@ func (p *parser) line(number int, text string) error {
 		return l.err
 	}
 	p.script.Steps = append(p.script.Steps, Step{number, strings.TrimSpace(text), do})
+	if m, ok := do.(Match); ok {
+		p.script.await(m)
+	}
 	return nil
+}
+
+// await adds a match to the wait that it follows, if it does: what a program writes may become true later than that it succeeds.
+func (s *Script) await(m Match) {
+	for i := len(s.Steps) - 1; i >= 0; i-- {
+		switch do := s.Steps[i].Do.(type) {
+		case Match:
+		case WaitExec:
+			do.Writes = append(do.Writes, m)
+			s.Steps[i].Do = do
+			return
+		default:
+			return
+		}
+	}
 }
 
 // line is what is left of a line while it is read. Its first error stays.
@@ -207,9 +225,12 @@ func (l *line) key() string {
 	return w.text
 }
 
+// multiline has ^ and $ mean the begin and the end of a line.
+const multiline = "(?m)"
+
 func (l *line) pattern() *regexp.Regexp {
 	w := l.next("a pattern")
-	re, err := regexp.Compile("(?m)" + w.text)
+	re, err := regexp.Compile(multiline + w.text)
 	if err != nil {
 		l.fail(w.col, "%v; want a regular expression of Go", err)
 	}

@@ -11,6 +11,7 @@ api() { # METHOD PATH [BODY]
 	for try in 1 2 3 4 5 6 7 8 9; do
 		code=$(curl -sS --max-time 60 -o answer.$$ -w '%{http_code}' -X "$1" -H 'Content-Type: application/json' "http://127.0.0.1:${NEUTRON_PORT:-9696}/v2.0/$2" ${3:+-d "$3"}) || return 1
 		[ "$code" = 500 ] || break
+		sleep "$try" # the other process has time to end its transaction
 	done
 	cat answer.$$
 	rm answer.$$
@@ -260,6 +261,7 @@ churn) # changes ports of h2 and rules of the group at either server, until chur
 	echo $! >churn.pid
 	;;
 churned) # [AT LEAST]: so much was done, and no more is
+	until [ "$(tail -n 1 churn.log | cut -d' ' -f1)" -ge "$2" ] || ! kill -0 "$(cat churn.pid)"; do sleep 0.2; done 2>/dev/null
 	touch enough
 	gone "$(cat churn.pid)"
 	test "$(tail -n 1 churn.log | cut -d' ' -f1)" -ge "$2"
@@ -339,7 +341,7 @@ unmarked) # Neutron refuses a rule that would have no effect
 	test "$code" = 409
 	;;
 knock) # ADDRESS: who calls the floating address is answered by the machine itself, on which nobody listens
-	timeout 2 bash -c "</dev/tcp/$2/80" 2>&1 | grep refused
+	timeout 10 bash -c "</dev/tcp/$2/80" 2>&1 | grep refused
 	;;
 mark) twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
 for w in json.load(sys.stdin)["items"]:

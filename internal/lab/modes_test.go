@@ -63,8 +63,8 @@ func modesScript(rng *rand.Rand, steps int) string {
 		m.turn(f, false)
 		m.settled()
 	}
-	m.step("exec h1 twill verify")
-	m.step("exec h2 twill verify")
+	m.step("wait exec h1 twill verify")
+	m.step("wait exec h2 twill verify")
 	return m.steps.String() + m.docs.String() + modesDocs
 }
 

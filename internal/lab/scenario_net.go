@@ -22,7 +22,7 @@ import (
 )
 
 // scenarioPatience is how long what should come may take, on a busy machine.
-const scenarioPatience = time.Minute
+const scenarioPatience = 2 * time.Minute
 
 // apartAddr is the store's on the hosts' link, unless it is on a host: it has a namespace of its own,
 // so that each host may be cut from it, and it from all.

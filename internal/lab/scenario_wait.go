@@ -111,7 +111,7 @@ func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) 
 }
 
 // waitPatience is the timeout of `wait`: an agent notices a silent store after 20 to 30 s.
-const waitPatience = time.Minute
+const waitPatience = 2 * time.Minute
 
 // waitStatus reads what the agent writes for orchestrators (docs/design/datamodel.md#status).
 func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -39,7 +38,7 @@ func (s *Spec) reflects(h Host) bool {
 
 // awaitRoutes waits until each host has the routes that the others advertise, and no others of theirs.
 func (l *Lab) awaitRoutes(ctx context.Context, hosts []Host) error {
-	return until(ctx, 30*time.Second, func(context.Context) error { return l.routed(hosts) })
+	return until(ctx, scenarioPatience, func(context.Context) error { return l.routed(hosts) })
 }
 
 // bgpTable is what one host advertises and has learned.

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/twillnet/twill/internal/kernel/nlsock"
 )
 
 // between is the pause between words: ten thousand in a second from twelve streams would measure queues, not policy.
@@ -103,7 +105,7 @@ func sendUDP(pace time.Duration, a, b end, port uint16, v6 bool) (*numbered, err
 			return err
 		}
 		s.rx = rx
-		return rx.SetReadBuffer(4 << 20)
+		return keepWaiting(rx)
 	})
 	if err == nil {
 		err = inside(a.ns, func() (err error) {
@@ -126,6 +128,17 @@ func sendUDP(pace time.Duration, a, b end, port uint16, v6 bool) (*numbered, err
 	})
 	go s.send(func(error) bool { return true }) // refused or unreachable: the receiver misses it
 	return s, nil
+}
+
+// keepWaiting makes room for the words of some ten seconds, beyond the system's limit: a reader that a busy machine does not run for one loses none.
+func keepWaiting(rx *net.UDPConn) error {
+	raw, err := rx.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) { set = nlsock.ReceiveBuffer(int(fd), 4<<20) })
+	return errors.Join(err, set)
 }
 
 // sendTCP opens one connection from a to b and keeps numbered words flowing through it, at a pace.

@@ -164,7 +164,7 @@ func (l *Lab) startNodes(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
 	defer cancel()
 	store, err := l.store(ctx)
 	if err != nil {
@@ -241,7 +241,7 @@ func (l *Lab) Matrix(ctx context.Context) ([]Cell, error) {
 	if err := l.defaults(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
 	defer cancel()
 	store, err := l.store(ctx)
 	if err != nil {

@@ -179,14 +179,13 @@ spec:
 	})
 }
 
-// report has the agents of nodes report, once. What they say holds for an hour, but that of f2 for a second.
-func (c *cluster) report(nodes ...string) {
+// holds is how long what an agent says holds that does not end.
+const holds = time.Hour
+
+// report has the agents of nodes report, once. What they say holds for so long.
+func (c *cluster) report(holds time.Duration, nodes ...string) {
 	c.Helper()
 	for _, n := range nodes {
-		holds := time.Hour
-		if n == "f2" {
-			holds = time.Second
-		}
 		now := time.Now()
 		p := status.Process{
 			Time: now.UTC().Format(time.RFC3339), Uptime: float64(now.UnixMicro()), Ready: true, Version: "v", Expires: now.UTC().Truncate(time.Second).Add(holds).Format(time.RFC3339),
@@ -209,7 +208,7 @@ func (c *cluster) nodesAreReportedOn(nodes ...string) {
 	says := func(what string, live []string, second string) {
 		c.Helper()
 		eventually(c.T, what, func() (string, bool) {
-			c.report(live...)
+			c.report(holds, live...)
 			var all []string
 			for i, n := range nodes {
 				condition, _ := reportedOn(c.T, c.s, "/api/v1/nodes/"+n, "NetworkUnavailable")
@@ -223,6 +222,7 @@ func (c *cluster) nodesAreReportedOn(nodes ...string) {
 		})
 	}
 	says("networks of nodes whose agents report", nodes, "False PolicyInForce")
+	c.report(0, nodes[1]) // its last one
 	says("none where the agent does not", []string{nodes[0], nodes[2]}, "True AgentNotReporting")
 	says("one where it does again", nodes, "False PolicyInForce")
 }

@@ -37,7 +37,7 @@ func (c *cluster) realisedAs(path, want string) {
 // policiesAreRealised has agents of some nodes say that all policies are in force, and waits until one of each kind that has a status says so, with what else it says.
 func (c *cluster) policiesAreRealised(nodes ...string) {
 	c.Helper()
-	c.report(nodes...)
+	c.report(holds, nodes...)
 	spec := `"spec":{"order":1,"selector":"app == 'none'","types":["Ingress"]}}`
 	const clusterWide = "/apis/policy.networking.k8s.io/"
 	paths := []string{clusterWide + "v1alpha2/clusternetworkpolicies/names", clusterWide + "v1alpha1/adminnetworkpolicies/default", clusterWide + "v1alpha1/baselineadminnetworkpolicies/default"}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,9 +84,8 @@ func TestACommandThatHangsEndsAtItsTimeout(t *testing.T) {
 		<-ctx.Done()
 		return nil, nil, ctx.Err()
 	}
-	start := time.Now()
-	if code := cli.Execute(t.Context(), cmd, []string{"get", "tiers", "--timeout", "10ms"}); code != 1 || time.Since(start) > 5*time.Second {
-		t.Errorf("exit code %d after %s", code, time.Since(start))
+	if code := cli.Execute(t.Context(), cmd, []string{"get", "tiers", "--timeout", "10ms"}); code != 1 {
+		t.Errorf("exit code %d", code)
 	}
 	clitest.Contains(t, errs.String(), "No datastore answers")
 }

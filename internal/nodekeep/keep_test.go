@@ -427,7 +427,7 @@ func TestAVirtualAddressDoesNotBecomeTheNodes(t *testing.T) {
 // awaitNode waits until what is stored has a text.
 func awaitNode(t *testing.T, store datastore.Store, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

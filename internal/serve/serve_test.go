@@ -44,7 +44,7 @@ func client(network, address string, conf *tls.Config) *http.Client {
 // await asks until the answer is as wanted.
 func await(t *testing.T, c *http.Client, url string, answers bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		resp, err := c.Get(url)
 		if err == nil {
 			resp.Body.Close()

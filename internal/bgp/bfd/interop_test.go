@@ -88,7 +88,7 @@ func (s *side) stop() { s.cancel(); s.done.Wait() }
 // is waits until the session with a peer satisfies a condition.
 func (s *side) is(peer, what string, ok func(bfd.Status) bool) bfd.Status {
 	s.t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	for {
 		all, changed := s.engine.Statuses()
@@ -119,7 +119,7 @@ var usual = bfd.Timing{Interval: 300 * time.Millisecond, Multiplier: 3}
 // await looks until what a program says has all words.
 func await(t *testing.T, words []string, ask func() string) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

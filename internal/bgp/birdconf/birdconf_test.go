@@ -286,7 +286,7 @@ func run(t *testing.T, ns *netnstest.NS, bird, text string) (socket string) {
 // await looks until a condition holds.
 func await(t *testing.T, look func() error) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -50,7 +50,7 @@ func (r *rig) resync() {
 // until passes interface changes on until the link is as wanted.
 func (r *rig) until(link string, ok func(l ifmon.Link, there bool) bool) {
 	r.t.Helper()
-	for deadline := time.After(5 * time.Second); ; {
+	for deadline := time.After(30 * time.Second); ; {
 		if l, there := r.now[link]; ok(l, there) {
 			return
 		}
@@ -351,7 +351,7 @@ func TestWhatOthersDoToOurRoutesIsUndoneAtOnce(t *testing.T) {
 		routes := r.ns.Run("ip", "route")
 		return strings.Contains(routes, "10.65.0.5 dev wl1 ") && !strings.Contains(routes, "10.65.0.7")
 	}
-	for deadline, begun := time.After(5*time.Second), false; !begun || !right(); {
+	for deadline, begun := time.After(30*time.Second), false; !begun || !right(); {
 		if !begun { // until the watch has begun no event comes
 			breakIt()
 		}

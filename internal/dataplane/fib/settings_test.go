@@ -153,7 +153,7 @@ func TestAProtocolOfSettingsMayBeOthers(t *testing.T) {
 	}
 	r.watched(func() {
 		r.ns.Run("ip", "route", "del", "10.65.0.5", "dev", "wl1")
-		for deadline := time.After(10 * time.Second); !strings.Contains(r.ns.Run("ip", "route"), "10.65.0.5 dev wl1"); r.apply() {
+		for deadline := time.After(30 * time.Second); !strings.Contains(r.ns.Run("ip", "route"), "10.65.0.5 dev wl1"); r.apply() {
 			select {
 			case note := <-r.tbl.Drift():
 				note()

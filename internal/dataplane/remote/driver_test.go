@@ -255,7 +255,7 @@ func TestADriverThatMakesNoSense(t *testing.T) {
 func TestADriverThatIsSlow(t *testing.T) {
 	s, d := scripted(t, long)
 	d.Merge(intent.Batch{Routes: []intent.Route{route, another}, InSync: true})
-	d.cfg.Patience = 10 * time.Second // until it has greeted
+	d.cfg.Patience = time.Minute // until it has greeted
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		s.commit()

@@ -127,7 +127,7 @@ func ValidateUpdate(old, fresh Resource) FieldErrors {
 	return v.errs
 }
 
-// sameRange reports whether two texts are one prefix, as 10.65.0.1/16, which old versions may have stored, and 10.65.0.0/16 are.
+// SameRange reports whether two texts are one prefix, as 10.65.0.1/16, which old versions may have stored, and 10.65.0.0/16 are.
 func SameRange(was, is string) bool {
 	p, bad1 := prefixOf(was)
 	q, bad2 := prefixOf(is)

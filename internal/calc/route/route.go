@@ -22,7 +22,7 @@ type Table struct {
 	dirty  map[netip.Prefix]struct{}     // where sent may differ from the claims
 }
 
-// Owner is what is known of whoever wants routes, besides its key.
+// Owner is what decides, besides its key, which of several that want one route has it.
 type Owner struct {
 	Created  string            // creationTimestamp of its resource; empty: unknown
 	Endpoint intent.EndpointID // of a RouteLink

@@ -28,6 +28,19 @@ func (r Readiness) After(info *ClusterInformation) Readiness {
 	return Ready
 }
 
+// AfterUpdate returns the readiness once an update of ClusterInformation default was seen, or that the store has none; a value that cannot be read says nothing.
+func (r Readiness) AfterUpdate(u Update) Readiness {
+	if u.Value == nil {
+		return r.After(nil)
+	}
+	s, err := Admit(u)
+	info, ok := s.Resource.(*ClusterInformation)
+	if err != nil || !ok {
+		return r
+	}
+	return r.After(info)
+}
+
 // Saw returns the readiness once something of a kind was there.
 func (r Readiness) Saw(kind string) Readiness {
 	if r == Blank && kind != KindNode {

@@ -54,3 +54,26 @@ func TestOnlyAStoredResourceThatSaysReadyEndsALock(t *testing.T) {
 		}
 	}
 }
+
+// TestAnUpdateThatCannotBeReadLeavesTheReadiness: garbage neither locks a datastore nor ends a lock.
+func TestAnUpdateThatCannotBeReadLeavesTheReadiness(t *testing.T) {
+	for _, tt := range []struct {
+		value       string // empty: it was deleted
+		blank, gone Readiness
+	}{
+		{`{"spec":{"datastoreReady":true}}`, Ready, Ready},
+		{`{"spec":{"datastoreReady":false}}`, Locked, Locked},
+		{`{"spec":{}}`, Ready, Unsaid},
+		{`{"spec":{"datastoreReady":"no"}}`, Blank, Gone},
+		{`{"spec":`, Blank, Gone},
+		{"", Blank, Gone},
+	} {
+		u := Update{Key: KeyPrefix(KindClusterInformation, "") + "default"}
+		if tt.value != "" {
+			u.Value = []byte(tt.value)
+		}
+		if blank, gone := Blank.AfterUpdate(u), Gone.AfterUpdate(u); blank != tt.blank || gone != tt.gone {
+			t.Errorf("%q: %d of a blank one and %d of one that was gone, want %d and %d", tt.value, blank, gone, tt.blank, tt.gone)
+		}
+	}
+}

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 
-	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
 )
@@ -19,17 +17,7 @@ func (r *reporter) frozen(store datastore.Store) func(context.Context) (string, 
 		if synced {
 			return ready.Why(), nil
 		}
-		u, err := resources.FindStored(ctx, store, resources.ClusterInfo)
-		if errors.Is(err, datastore.ErrNotFound) {
-			return ready.Why(), nil
-		}
-		if err != nil {
-			return "", err
-		}
-		st, err := api.Admit(u)
-		if info, ok := st.Resource.(*api.ClusterInformation); ok && err == nil {
-			ready = ready.After(info)
-		}
-		return ready.Why(), nil
+		now, err := resources.Readiness(ctx, store, ready)
+		return now.Why(), err
 	}
 }

@@ -213,7 +213,7 @@ func (c *Controller) observe() {
 		var keys []string
 		for _, u := range us {
 			if u.Key == readiness {
-				c.ready = readinessAfter(u, c.ready)
+				c.ready = c.ready.AfterUpdate(u)
 			} else {
 				keys = append(keys, c.cfg.Observe(u)...)
 			}
@@ -224,19 +224,6 @@ func (c *Controller) observe() {
 			c.queue.add(key, now)
 		}
 	}
-}
-
-// readinessAfter is what the datastore says of itself with an update of [readiness]; a value that cannot be read leaves the last one in effect.
-func readinessAfter(u api.Update, before api.Readiness) api.Readiness {
-	if u.Value == nil {
-		return before.After(nil)
-	}
-	s, err := api.Admit(u)
-	info, ok := s.Resource.(*api.ClusterInformation)
-	if err != nil || !ok {
-		return before
-	}
-	return before.After(info)
 }
 
 func (c *Controller) reconcile(ctx context.Context, key string) {

@@ -31,13 +31,8 @@ func UnlessFrozen(remains func() (bool, error), fill func(context.Context, datas
 
 // readiness is by the rule by which agents and speakers stay as they are ([api.Blank]).
 func readiness(ctx context.Context, store datastore.Store, remains func() (bool, error)) (api.Readiness, error) {
-	u, err := resources.FindStored(ctx, store, resources.ClusterInfo)
-	if !errors.Is(err, datastore.ErrNotFound) {
-		st, wrong := api.DecodeStored(u)
-		if info, ok := st.Resource.(*api.ClusterInformation); ok && err == nil && wrong == nil {
-			return api.Blank.After(info), nil
-		}
-		return api.Unseen, err
+	if is, err := resources.Readiness(ctx, store, api.Blank); err != nil || is != api.Blank {
+		return is, err
 	}
 	if remains == nil {
 		return api.Unseen, nil

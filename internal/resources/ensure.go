@@ -141,6 +141,18 @@ func withDefaults(info *api.ClusterInformation) func(any) (any, error) {
 // ClusterInfo is the one ClusterInformation that counts.
 var ClusterInfo = api.Ref{Kind: api.KindClusterInformation, Name: "default"}
 
+// Readiness is what a datastore says of itself now, by its own ClusterInformation default, to somebody who saw before of it so far.
+func Readiness(ctx context.Context, s datastore.Store, before api.Readiness) (api.Readiness, error) {
+	u, err := FindStored(ctx, s, ClusterInfo)
+	switch {
+	case errors.Is(err, datastore.ErrNotFound):
+		return before.After(nil), nil
+	case err != nil:
+		return before, err
+	}
+	return before.AfterUpdate(u), nil
+}
+
 // AddClusterTypes adds to what ClusterInformation says of the cluster, in its list with commas, as upstream's nodes do. What is there stays.
 func AddClusterTypes(ctx context.Context, s datastore.Store, types []string) error {
 	if len(types) == 0 {

@@ -74,9 +74,7 @@ func isLocked(snap datastore.Snapshot) bool {
 	key, _ := resources.ClusterInfo.Key() // it is right
 	for _, u := range snap.Items {
 		if u.Key == key {
-			st, err := api.DecodeStored(u)
-			info, ok := st.Resource.(*api.ClusterInformation)
-			return err == nil && ok && info.Spec.Locked()
+			return api.Blank.AfterUpdate(u) == api.Locked
 		}
 	}
 	return false

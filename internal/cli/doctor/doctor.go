@@ -222,17 +222,16 @@ func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.
 
 // readinessOf is what the stored ClusterInformation default says: that the datastore is locked, or why it does not say that it is ready.
 func readinessOf(u api.Update) (locked bool, unsaid string) {
-	s, err := api.DecodeStored(u)
-	info, ok := s.Resource.(*api.ClusterInformation)
-	switch {
+	switch is := api.Gone.AfterUpdate(u); {
 	case u.Value == nil:
 		return false, "it has no ClusterInformation default"
-	case err != nil || !ok:
+	case is == api.Gone:
 		return false, "its ClusterInformation default cannot be read"
-	case info.Spec.DatastoreReady == nil:
+	case is == api.Unsaid:
 		return false, "its ClusterInformation default has no datastoreReady"
+	default:
+		return is == api.Locked, ""
 	}
-	return info.Spec.Locked(), ""
 }
 
 // membersOf are the servers of a store that has several.

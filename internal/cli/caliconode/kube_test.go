@@ -71,3 +71,43 @@ data:
 		t.Errorf("how addresses are given out: %s, %v", u.Value, err)
 	}
 }
+
+// TestAStartOnKubernetesThatMayListAndNotWatch ends all the same: it need not learn of changes.
+func TestAStartOnKubernetesThatMayListAndNotWatch(t *testing.T) {
+	alone(t)
+	srv := kubetest.Start(t)
+	all, err := crds.Documents(crds.Definitions(form.V3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Apply(t, all)
+	srv.Apply(t, `
+apiVersion: v1
+kind: Node
+metadata: {name: h1}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: blind, namespace: kube-system}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: blind}
+rules:
+- {apiGroups: ["*"], resources: ["*"], verbs: [get, list, create, update, patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: blind}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: blind}
+subjects: [{kind: ServiceAccount, name: blind, namespace: kube-system}]
+`)
+	for name, value := range map[string]string{"DATASTORE_TYPE": "kubernetes", "KUBECONFIG": srv.KubeconfigFor(t, "kube-system", "blind"), "CALICO_API_GROUP": string(form.V3), "IP": "198.51.100.7/24", "CALICO_K8S_NODE_REF": "h1"} {
+		t.Setenv(name, value)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, code, out := call(ctx, "calico-node", "-startup"); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+}

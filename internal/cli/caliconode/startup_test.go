@@ -11,6 +11,7 @@ import (
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+	"github.com/twillnet/twill/internal/resources"
 )
 
 // TestAStartThatMayNotReadEndsAndSaysWhat: a supervisor starts it again once somebody has given it the right.
@@ -53,7 +54,7 @@ func TestWhatInstallersLeaveInAClusterIsRead(t *testing.T) {
 		{"both", nil, "[kubeadm rancher] [10.244.0.0/16 fd00:244::/56]"},
 		{"neither", map[string]int{"kubeadm-config": http.StatusNotFound, "full-cluster-state": http.StatusNotFound}, "[] []"},
 		{"one that this account may not read", map[string]int{"kubeadm-config": http.StatusForbidden}, "[rancher] []"},
-		{"a server that cannot answer", map[string]int{"kubeadm-config": http.StatusInternalServerError}, "error"},
+		{"a server that cannot answer, for now", map[string]int{"kubeadm-config": http.StatusInternalServerError}, "it passes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			mux := http.NewServeMux()
@@ -72,8 +73,8 @@ func TestWhatInstallersLeaveInAClusterIsRead(t *testing.T) {
 			defer srv.Close()
 			k, err := installedBy(t.Context(), datastore.Config{Type: "kubernetes", Server: srv.URL})
 			got := fmt.Sprint(k.Types, " ", k.Subnets)
-			if err != nil {
-				got = "error"
+			if resources.Passes(err) {
+				got = "it passes"
 			}
 			if got != tt.want {
 				t.Errorf("%s (%v), want %s", got, err, tt.want)

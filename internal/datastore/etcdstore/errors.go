@@ -43,6 +43,9 @@ func translate(ctx context.Context, err error) error {
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		return fmt.Errorf("%w (etcd's quota): `twill etcd defrag --compact`, then `twill etcd alarm disarm`; see docs/etcd.md: %w", datastore.ErrFull, err)
 	}
+	if errors.Is(err, rpctypes.ErrTooManyRequests) { // of its code, ResourceExhausted, is also what does not pass
+		return fmt.Errorf("%w: %w", datastore.ErrUnavailable, err)
+	}
 	if errors.Is(err, clientv3.ErrNoAvailableEndpoints) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%w: %w", datastore.ErrUnavailable, err)
 	}

@@ -119,11 +119,12 @@ func (s *Store) get(ctx context.Context, path, accept string, params map[string]
 	bounded, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
 	r := withParams(s.client.Get().AbsPath(path), params).SetHeader("Accept", accept)
-	return answer(ctx, r.Do(bounded))
+	return Answer(ctx, r.Do(bounded))
 }
 
-// answer is what the server sent, or its reason for an error.
-func answer(ctx context.Context, r rest.Result) ([]byte, error) {
+// Answer is what the server sent, or its reason for an error, which is one of a datastore. ctx is that of who asks: the end of a time that one request
+// has is a server that is away.
+func Answer(ctx context.Context, r rest.Result) ([]byte, error) {
 	if err := r.Error(); err != nil {
 		return nil, translate(ctx, err)
 	}
@@ -151,7 +152,7 @@ func (s *Store) sendWith(ctx context.Context, k form.Kind, r form.Request, param
 	if len(r.Body) > 0 {
 		req = req.SetHeader("Content-Type", r.ContentType).Body(r.Body)
 	}
-	return answer(ctx, req.Do(bounded))
+	return Answer(ctx, req.Do(bounded))
 }
 
 func protobuf(k form.Kind) bool { return strings.Contains(k.Accept(), "protobuf") }

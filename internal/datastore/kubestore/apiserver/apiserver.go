@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/twillnet/twill/internal/datastore"
@@ -38,10 +37,8 @@ const timeout = 10 * time.Second
 
 // HasPod reports whether there is a pod of that name, whatever it does.
 func (c *Client) HasPod(ctx context.Context, namespace, name string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	err := c.client.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name).SetHeader("Accept", mediaJSON).Do(ctx).Error()
-	if apierrors.IsNotFound(err) {
+	_, err := ask(ctx, c.client.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name).SetHeader("Accept", mediaJSON))
+	if errors.Is(err, datastore.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err
@@ -49,10 +46,8 @@ func (c *Client) HasPod(ctx context.Context, namespace, name string) (bool, erro
 
 // ConfigMap returns what a ConfigMap has; false: there is none, or this account may not read it.
 func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (data map[string]string, has bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	raw, err := c.client.Get().AbsPath("/api/v1/namespaces", namespace, "configmaps", name).SetHeader("Accept", mediaJSON).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	raw, err := ask(ctx, c.client.Get().AbsPath("/api/v1/namespaces", namespace, "configmaps", name).SetHeader("Accept", mediaJSON))
+	if errors.Is(err, datastore.ErrNotFound) || errors.Is(err, datastore.ErrUnauthorized) {
 		return nil, false, nil
 	}
 	var o struct{ Data map[string]string }
@@ -87,8 +82,8 @@ func (l *lease) path() []string {
 
 // Get implements [leader.Lock].
 func (l *lease) Get(ctx context.Context) (leader.Record, string, error) {
-	raw, err := l.client.Get().AbsPath(append(l.path(), l.name)...).SetHeader("Accept", mediaJSON).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
+	raw, err := ask(ctx, l.client.Get().AbsPath(append(l.path(), l.name)...).SetHeader("Accept", mediaJSON))
+	if errors.Is(err, datastore.ErrNotFound) {
 		l.last = nil
 		return leader.Record{}, "", nil
 	}
@@ -118,9 +113,9 @@ func (l *lease) Put(ctx context.Context, r leader.Record, version string) (strin
 	if err != nil {
 		return "", err
 	}
-	raw, err := req.SetHeader("Accept", mediaJSON).SetHeader("Content-Type", mediaJSON).Body(body).Do(ctx).Raw()
+	raw, err := ask(ctx, req.SetHeader("Accept", mediaJSON).SetHeader("Content-Type", mediaJSON).Body(body))
 	switch {
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), version != "" && apierrors.IsNotFound(err):
+	case errors.Is(err, datastore.ErrConflict), errors.Is(err, datastore.ErrExists), version != "" && errors.Is(err, datastore.ErrNotFound):
 		return "", leader.ErrChanged
 	case err != nil:
 		return "", l.fault("write", err)

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/twillnet/twill/internal/datastore/kubestore"
 )
 
 // inPath returns an error if one of these names cannot be a part of a path.
@@ -21,6 +23,13 @@ func inPath(names ...string) error {
 		}
 	}
 	return nil
+}
+
+// ask sends a request that is no watch, and returns the answer; an error of the server is one of a datastore.
+func ask(ctx context.Context, r *rest.Request) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return kubestore.Answer(ctx, r.Do(bounded))
 }
 
 // listed reads an answer that is no watch.

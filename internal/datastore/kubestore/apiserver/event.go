@@ -82,8 +82,6 @@ func (c *Client) event(ctx context.Context, verb, name, media string, e event, o
 	if name != "" {
 		path = append(path, name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	err = c.client.Verb(verb).AbsPath(path...).SetHeader("Accept", mediaJSON).SetHeader("Content-Type", media).Body(body).Do(ctx).Error()
+	_, err = ask(ctx, c.client.Verb(verb).AbsPath(path...).SetHeader("Accept", mediaJSON).SetHeader("Content-Type", media).Body(body))
 	return fault("send the event "+e.reason+" about "+e.about.Path, err)
 }

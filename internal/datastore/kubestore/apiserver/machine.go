@@ -7,6 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"github.com/twillnet/twill/internal/datastore/kubestore"
 )
 
 // HasMachine reports whether KubeVirt has a virtual machine of that name: a VirtualMachine, or a VirtualMachineInstance without one. That it
@@ -18,10 +20,11 @@ func (c *Client) HasMachine(ctx context.Context, namespace, name string) (bool, 
 		}
 	}
 	for _, plural := range []string{"virtualmachines", "virtualmachineinstances"} {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		err := c.client.Get().AbsPath("/apis/kubevirt.io/v1/namespaces", namespace, plural, name).SetHeader("Accept", mediaJSON).Do(ctx).Error()
+		bounded, cancel := context.WithTimeout(ctx, timeout)
+		result := c.client.Get().AbsPath("/apis/kubevirt.io/v1/namespaces", namespace, plural, name).SetHeader("Accept", mediaJSON).Do(bounded)
 		cancel()
-		if !isGone(err, name) {
+		if !isGone(result.Error(), name) {
+			_, err := kubestore.Answer(ctx, result)
 			return err == nil, err
 		}
 	}

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
-	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
 )
 
@@ -47,9 +45,7 @@ func (c *Client) read(ctx context.Context, of form.Origin) (*object, error) {
 			return nil, fmt.Errorf("%q: %s", name, reasons[0])
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	raw, err := c.client.Get().AbsPath(of.Path).SetHeader("Accept", mediaJSON).Do(ctx).Raw()
+	raw, err := ask(ctx, c.client.Get().AbsPath(of.Path).SetHeader("Accept", mediaJSON))
 	o := &object{Origin: of}
 	if err == nil {
 		err = json.Unmarshal(raw, o)
@@ -91,9 +87,7 @@ func (c *Client) set(ctx context.Context, o *object, want condition, annotations
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	err = c.client.Verb("PATCH").AbsPath(o.Path+"/status").SetHeader("Accept", mediaJSON).SetHeader("Content-Type", mediaMerge).Body(body).Do(ctx).Error()
+	_, err = ask(ctx, c.client.Verb("PATCH").AbsPath(o.Path+"/status").SetHeader("Accept", mediaJSON).SetHeader("Content-Type", mediaMerge).Body(body))
 	return fault("write the status of "+o.Path, err)
 }
 
@@ -108,17 +102,10 @@ func (o *object) has(kind string) string {
 	return ""
 }
 
-// fault makes an error of the server one of a datastore, where it means the same.
+// fault says what failed.
 func fault(what string, err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s: %w", what, datastore.ErrNotFound)
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("%s: %w", what, datastore.ErrConflict)
-	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("%s: %w", what, datastore.ErrExists)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -3,10 +3,12 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/twillnet/twill/internal/datastore"
 )
 
 // Service is what a Service (v1) asks of load balancers, and what they gave to it.
@@ -32,10 +34,8 @@ func (i Ingress) IP() string {
 
 // Service asks for one by its name; false: there is none.
 func (c *Client) Service(ctx context.Context, namespace, name string) (Service, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	raw, err := c.client.Get().AbsPath("/api/v1/namespaces", namespace, "services", name).SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
+	raw, err := ask(ctx, c.client.Get().AbsPath("/api/v1/namespaces", namespace, "services", name).SetHeader("Accept", mediaJSON))
+	if errors.Is(err, datastore.ErrNotFound) {
 		return Service{}, false, nil
 	}
 	if err != nil {
@@ -64,19 +64,14 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (Service, 
 
 // SetIngress writes what a service has of load balancers, if it has not changed since it was read.
 func (c *Client) SetIngress(ctx context.Context, s Service, ingress []Ingress) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	patch := map[string]any{
 		"metadata": map[string]any{"resourceVersion": s.version, "uid": s.UID},
 		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": ingress}},
 	}
 	body, err := json.Marshal(patch)
 	if err == nil {
-		err = c.client.Patch(types.MergePatchType).AbsPath("/api/v1/namespaces", s.Namespace, "services", s.Name, "status").
-			SetHeader("Accept", "application/json").Body(body).Do(ctx).Error()
+		_, err = ask(ctx, c.client.Patch(types.MergePatchType).AbsPath("/api/v1/namespaces", s.Namespace, "services", s.Name, "status").
+			SetHeader("Accept", mediaJSON).Body(body))
 	}
-	if err != nil {
-		return fmt.Errorf("write the status of service %s/%s: %w", s.Namespace, s.Name, err)
-	}
-	return nil
+	return fault(fmt.Sprintf("write the status of service %s/%s", s.Namespace, s.Name), err)
 }

@@ -73,8 +73,8 @@ type AddressRequest struct {
 	Handle   string
 	Want     wire.IPAM
 	About    map[string]string
-	ExtraOps *ipam.ExtraOps // written in the same transaction; nil: nothing
-	Avoid    func(netip.Addr) bool
+	ExtraOps *ipam.ExtraOps        // written in the same transaction; nil: nothing
+	Avoid    func(netip.Addr) bool // which are not assigned, though they are free; nil: none. It is not asked of addresses in Want
 }
 
 // Kernel is what the Server needs of the rest of the agent.
@@ -305,7 +305,7 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, kernelTimeout)
 	defer cancel()
-	return struct{}{}, s.cfg.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name})
+	return struct{}{}, s.cfg.Kernel.InForce(ctx, idOf(w))
 }
 
 // Assign assigns addresses without an endpoint, for another plugin.

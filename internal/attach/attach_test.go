@@ -18,6 +18,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/intent"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 // kernel brings everything into force at once, unless it is set to fail.
 type kernel struct {
 	mu        sync.Mutex
+	changes   Overlay
 	received  map[string]string // what calc has received, by key
 	unready   []string
 	overlay   error
@@ -47,7 +49,8 @@ func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
 	if k.overlay != nil {
 		return k.overlay
 	}
-	for _, u := range us {
+	k.changes.Pass(us)
+	for _, u := range k.changes.Current(us) {
 		if u.Value == nil {
 			delete(k.received, u.Key)
 		} else {
@@ -57,19 +60,22 @@ func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
 	return nil
 }
 
-func (k *kernel) Announce(key, _ string) {
+func (k *kernel) Announce(key, link string) {
+	k.changes.Announce(key, link)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.announced = append(k.announced, key)
 }
 
 func (k *kernel) Written(u api.Update) {
+	k.changes.Put([]api.Update{u})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.written = append(k.written, u)
 }
 
 func (k *kernel) Give(key string, g Given) {
+	k.changes.Give(key, g)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.given = append(k.given, fmt.Sprint(key, g))
@@ -132,7 +138,7 @@ func (b *bed) put(r api.Resource) {
 
 // restart is another process on the same store.
 func (b *bed) restart() {
-	b.kernel = &kernel{received: map[string]string{}}
+	b.kernel = &kernel{received: map[string]string{}, changes: Overlay{Order: datastore.OrderOf(b.store.InMemory)}}
 	b.store.mu.Lock() // what the process before it began may still ask
 	b.store.left, b.store.forever = -1, false
 	b.store.mu.Unlock()

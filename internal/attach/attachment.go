@@ -10,7 +10,6 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/translate"
 )
@@ -105,7 +104,7 @@ func (b *attachment) inherit() {
 // enforce passes the endpoint to calc, with what it needs, and has it brought into force.
 func (b *attachment) enforce(ctx context.Context, us []api.Update) {
 	ctx, b.cancel = context.WithTimeout(ctx, kernelTimeout)
-	id := intent.EndpointID{Kind: intent.Workload, Namespace: b.endpoint.Metadata.Namespace, Name: b.endpoint.Metadata.Name}
+	id := idOf(b.endpoint)
 	forced := make(chan error, 1)
 	b.forced = forced
 	go func() {

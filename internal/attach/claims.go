@@ -26,7 +26,7 @@ func (s *Server) checkFree(ctx context.Context, w *api.WorkloadEndpoint, addrs [
 	if s.cfg.Claimants == nil {
 		return nil
 	}
-	own := intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name}
+	own := idOf(w)
 	for _, addr := range addrs {
 		for _, c := range s.cfg.Claimants(addr) {
 			if c.Endpoint == own {
@@ -51,7 +51,7 @@ func (s *Server) claimed(r wire.Request) func(netip.Addr) bool {
 	if err != nil || s.cfg.Claimants == nil {
 		return nil
 	}
-	own := intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name}
+	own := idOf(w)
 	return func(addr netip.Addr) bool {
 		return slices.ContainsFunc(s.cfg.Claimants(addr), func(c Claimant) bool { return c.There && c.Endpoint != own })
 	}
@@ -72,10 +72,6 @@ func (s *Server) counts(ctx context.Context, c Claimant, addr netip.Addr) (bool,
 	if err != nil {
 		return false, err
 	}
-	for _, a := range addrsOf(have) {
-		if a == addr {
-			return network(have) != "" && have.Spec.ContainerID != "" && have.Spec.Node == s.cfg.Node, nil
-		}
-	}
-	return false, nil
+	attached := network(have) != "" && have.Spec.ContainerID != "" && have.Spec.Node == s.cfg.Node
+	return attached && slices.Contains(addrsOf(have), addr), nil
 }

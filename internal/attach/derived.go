@@ -17,8 +17,8 @@ func (s *Server) derives(key string) bool {
 	return ok && d.Derives(key)
 }
 
-// derived are the updates of an endpoint as the datastore made it, with the networks that it was given, and of its profiles: the watch may not
-// have brought those of a namespace or an account that is as new as the pod.
+// derived are the updates of an endpoint as the datastore made it, and of its profiles: the watch may not have brought those of a namespace or an
+// account that is as new as the pod. Has it other networks than it was given, the Kernel is told of them.
 func (s *Server) derived(ctx context.Context, r wire.Request, now api.Update, networks []string) ([]api.Update, error) {
 	st, err := api.DecodeStored(now)
 	if err != nil {
@@ -32,9 +32,7 @@ func (s *Server) derived(ctx context.Context, r wire.Request, now api.Update, ne
 		return nil, &wire.Refusal{Reason: fmt.Sprintf("the datastore says that the host's end of this link is %s, not %s", w.Spec.InterfaceName, r.Link)}
 	}
 	if slices.ContainsFunc(networks, func(n string) bool { return !slices.Contains(w.Spec.IPNetworks, n) }) {
-		g := Given{Container: r.ContainerID, Networks: networks, Instead: w.Spec.IPNetworks}
-		s.cfg.Kernel.Give(now.Key, g)
-		now, _ = g.of(now)
+		s.cfg.Kernel.Give(now.Key, Given{Container: r.ContainerID, Networks: networks, Instead: w.Spec.IPNetworks})
 	}
 	us := []api.Update{now}
 	for _, profile := range w.Spec.Profiles {

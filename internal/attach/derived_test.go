@@ -120,20 +120,66 @@ func TestAPodWithANewSandboxIsInForceWithItsNewAddresses(t *testing.T) {
 	}
 }
 
-func TestAnEndpointHasTheAddressesThatItWasGivenUntilItsPodSaysSomethingElse(t *testing.T) {
-	const key = api.ResourcesPrefix + "workloadendpoints/prod/h1-k8s-p-eth0"
-	update := func(revision, container string, networks ...string) api.Update {
-		w := api.New(api.KindWorkloadEndpoint).(*api.WorkloadEndpoint)
-		w.Metadata.Name, w.Metadata.Namespace = "h1-k8s-p-eth0", "prod"
-		w.Spec = api.WorkloadEndpointSpec{
-			Orchestrator: "k8s", Node: "h1", Pod: "p", Endpoint: "eth0", ContainerID: container, IPNetworks: networks,
-			IPNATs: []api.IPNAT{{InternalIP: "10.65.0.1", ExternalIP: "192.0.2.1"}},
-		}
-		value, err := api.EncodeStored(w)
+const podsEndpointKey = api.ResourcesPrefix + "workloadendpoints/prod/h1-k8s-p-eth0"
+
+// podsEndpoint is an update of a pod's endpoint, with a floating address.
+func podsEndpoint(t *testing.T, revision, container string, networks ...string) api.Update {
+	w := api.New(api.KindWorkloadEndpoint).(*api.WorkloadEndpoint)
+	w.Metadata.Name, w.Metadata.Namespace = "h1-k8s-p-eth0", "prod"
+	w.Spec = api.WorkloadEndpointSpec{
+		Orchestrator: "k8s", Node: "h1", Pod: "p", Endpoint: "eth0", ContainerID: container, IPNetworks: networks,
+		IPNATs: []api.IPNAT{{InternalIP: "10.65.0.1", ExternalIP: "192.0.2.1"}},
+	}
+	value, err := api.EncodeStored(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api.Update{Key: podsEndpointKey, Value: value, Revision: api.RevisionOf(revision)}
+}
+
+// TestAnEndpointThatIsReadAgainKeepsTheAddressesThatItWasGiven: whoever writes the pod meanwhile says nothing else of them.
+func TestAnEndpointThatIsReadAgainKeepsTheAddressesThatItWasGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const old, given = "10.65.0.1/32", "10.65.0.2/32"
+		s := memstore.New()
+		o := &Overlay{Order: s}
+		o.Announce(podsEndpointKey, "cali1")
+		mine, err := s.Create(t.Context(), podsEndpoint(t, "", "c", old))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return api.Update{Key: key, Value: value, Revision: api.RevisionOf(revision)}
+		later, err := s.Update(t.Context(), api.Update{Key: podsEndpointKey, Value: mine.Value, Revision: mine.Revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Filter([]api.Update{later}) // before the answer to our own write
+		o.Give(podsEndpointKey, Given{Container: "c", Networks: []string{given}, Instead: []string{old}})
+		o.Pass([]api.Update{mine})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, passed := make(chan error), 0
+		go func() {
+			ended <- o.Verify(ctx, s, func(_ context.Context, us []api.Update) error {
+				for _, u := range o.Current(us) {
+					if passed++; !strings.Contains(string(u.Value), given) {
+						t.Errorf("what was read is passed as %s", u.Value)
+					}
+				}
+				return nil
+			})
+		}()
+		synctest.Wait()
+		cancel()
+		<-ended
+		if got := o.Filter([]api.Update{later}); passed != 1 || len(got) != 1 || !strings.Contains(string(got[0].Value), given) {
+			t.Errorf("it was passed %d times, and the watch brings it as %s", passed, got)
+		}
+	})
+}
+
+func TestAnEndpointHasTheAddressesThatItWasGivenUntilItsPodSaysSomethingElse(t *testing.T) {
+	const key = podsEndpointKey
+	update := func(revision, container string, networks ...string) api.Update {
+		return podsEndpoint(t, revision, container, networks...)
 	}
 	const old, given, third = "10.65.0.1/32", "10.65.0.2/32", "10.65.0.3/32"
 	for _, tt := range []struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -74,6 +75,11 @@ func (s *Server) endpoint(r wire.Request, addrs []netip.Addr) (*api.WorkloadEndp
 		return w, nil // only identifies the endpoint
 	}
 	return w, api.Validate(w).Err()
+}
+
+// idOf is how the rest of the agent calls an endpoint.
+func idOf(w *api.WorkloadEndpoint) intent.EndpointID {
+	return intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name}
 }
 
 // stored reads the endpoint from the datastore.

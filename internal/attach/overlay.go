@@ -92,17 +92,14 @@ func (o *Overlay) Links() []string {
 	return out
 }
 
-// Current returns those of the updates put that the watch has not reached yet.
+// Current returns those of the updates put that the watch has not reached yet, with the addresses that their endpoints were given.
 func (o *Overlay) Current(us []api.Update) []api.Update {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out := us[:0:0]
 	for _, u := range us {
 		if m, marked := o.keys[u.Key]; marked && (u.Revision == Pending || u.Revision == m.revision) {
-			if g, has := o.given[u.Key]; has { // what was read, such as for a container that is gone, has the old addresses, too
-				u, _ = g.of(u)
-			}
-			out = append(out, u)
+			out = append(out, o.with(u)) // what was read, such as for a container that is gone, has the old addresses, too
 		}
 	}
 	return out
@@ -222,7 +219,6 @@ func (o *Overlay) verify(ctx context.Context, s datastore.Store, key string, pas
 	same := o.keys[key] == was
 	if same { // else we wrote it again meanwhile, or the watch caught up
 		o.keys[key] = mark{revision: now.Revision, gone: gone}
-		now = o.with(now)
 	}
 	o.mu.Unlock()
 	if !same {

@@ -40,8 +40,8 @@ func TestAnAgentThatStartsAsksWhetherTheDatastoreIsFrozen(t *testing.T) {
 		}
 		r := newReporter(Config{Node: "h1", Log: slog.New(slog.DiscardHandler)}, store, metrics.New(prometheus.NewRegistry()))
 		r.synced, r.ready = tt.synced, tt.known
-		if why, err := r.frozen(store)(t.Context()); err != nil || why != tt.want.Why() {
-			t.Errorf("%s: %q, %v; want %q", tt.name, why, err, tt.want.Why())
+		if got, err := r.frozen(store)(t.Context()); err != nil || got != tt.want {
+			t.Errorf("%s: %d, %v; want %d", tt.name, got, err, tt.want)
 		}
 	}
 }

@@ -40,8 +40,8 @@ type Config struct {
 	Claimants func(addr netip.Addr) []Claimant
 	// MTU returns the size of an attachment's packets, in bytes; zero: it is not known. May be nil.
 	MTU func() int
-	// Frozen returns why nothing may be given back to the datastore now: somebody moves it, or it is lost. Empty: it may. May be nil.
-	Frozen func(context.Context) (string, error)
+	// Frozen returns whether nothing may be given back to the datastore now: somebody moves it, or it is lost. May be nil.
+	Frozen func(context.Context) (api.Readiness, error)
 
 	Notes string // directory of pending detachments, see wire.NotesOf
 	Log   *slog.Logger
@@ -251,14 +251,14 @@ func (s *Server) assign(ctx context.Context, r wire.Request, g AddressRequest) (
 
 // Detach reverts Attach. It is no error if there is nothing to revert. While the datastore is frozen it is a refusal, and done later.
 func (s *Server) Detach(ctx context.Context, r wire.Ref) (struct{}, error) {
-	if err := s.giveBack(ctx, &r); err != nil {
-		return struct{}{}, err
-	}
 	done, err := s.lock(ctx, r)
 	if err != nil {
 		return struct{}{}, err
 	}
 	defer done()
+	if nothing, err := s.giveBack(ctx, &r); nothing || err != nil {
+		return struct{}{}, err
+	}
 	return struct{}{}, s.detach(ctx, r)
 }
 
@@ -353,14 +353,14 @@ func (s *Server) Assigned(ctx context.Context, r wire.Request) (struct{}, error)
 
 // Release releases what Assign assigned. While the datastore is frozen it is a refusal, and done later.
 func (s *Server) Release(ctx context.Context, r wire.Ref) (struct{}, error) {
-	if err := s.giveBack(ctx, &r); err != nil {
-		return struct{}{}, err
-	}
 	done, err := s.lock(ctx, r)
 	if err != nil {
 		return struct{}{}, err
 	}
 	defer done()
+	if nothing, err := s.giveBack(ctx, &r); nothing || err != nil {
+		return struct{}{}, err
+	}
 	return struct{}{}, s.release(ctx, r, nil, all())
 }
 

@@ -14,7 +14,7 @@ import (
 // Collect detaches a network's attachments on this node that are not among the valid ones. It touches
 // only what the plugin made, and no container with a request under way. Of Docker's it takes those of all networks, and addresses.
 func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
-	if err := s.giveBack(ctx, nil); err != nil {
+	if _, err := s.giveBack(ctx, nil); err != nil {
 		return struct{}{}, err
 	}
 	valid, containers := map[string]bool{}, map[string]bool{}

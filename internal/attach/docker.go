@@ -72,7 +72,7 @@ func (s *Server) Pool(ctx context.Context, q wire.Pool) (struct{}, error) {
 // Free releases addresses of Docker's on this node. Those that are not, or not any more, stay as they are: Docker asks again for what it did not
 // see answered.
 func (s *Server) Free(ctx context.Context, q wire.Addresses) (struct{}, error) {
-	if err := s.giveBack(ctx, nil); err != nil {
+	if _, err := s.giveBack(ctx, nil); err != nil {
 		return struct{}{}, err // what Docker does not have any more is collected
 	}
 	var failed []error

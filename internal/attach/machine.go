@@ -277,21 +277,12 @@ func (s *Server) checkOnly(ctx context.Context, r wire.Request, m *machine, has 
 // leave notes with the addresses of a virtual machine that a pod has gone; they stay the machine's. Where the pod is unknown by now the note
 // is that of the pod, which the next one replaces.
 func (s *Server) leave(ctx context.Context, r wire.Ref) error {
-	store, ok := s.cfg.Store.(datastore.Annotated)
-	if !ok || r.Pod == nil || !strings.HasPrefix(r.Pod.Name, launcher) {
-		return nil
-	}
-	has, err := store.Annotations(ctx, r.Pod.Namespace, r.Pod.Name)
-	if errors.Is(err, datastore.ErrNotFound) || err == nil && has.Instance == nil {
-		return nil
-	}
-	if err != nil {
+	handle, mine, err := s.machinesPart(ctx, r)
+	if handle == "" || err != nil {
 		return err
 	}
-	m := ipam.Machine{Namespace: r.Pod.Namespace, Name: has.Instance.Name}
-	mine := all(s.ofPod(r.Pod), ofInterface(r))
 	gone := func(owner map[string]string) map[string]string {
-		if !mine(netip.Addr{}, owner) || owner[attributeContainer] != r.ContainerID {
+		if !mine(netip.Addr{}, owner) {
 			return owner
 		}
 		out := maps.Clone(owner)
@@ -300,7 +291,26 @@ func (s *Server) leave(ctx context.Context, r wire.Ref) error {
 		}
 		return out
 	}
-	return s.cfg.Addresses.SetOwners(ctx, m.Handle(r.Network), func(_ netip.Addr, o ipam.Owners) ipam.Owners {
+	return s.cfg.Addresses.SetOwners(ctx, handle, func(_ netip.Addr, o ipam.Owners) ipam.Owners {
 		return ipam.Owners{Active: gone(o.Active), Alternate: gone(o.Alternate)}
 	})
+}
+
+// machinesPart returns the handle of the virtual machine whose pod an attachment is of, and what selects the attachment's owners of its addresses;
+// empty: it is of none that is known.
+func (s *Server) machinesPart(ctx context.Context, r wire.Ref) (handle string, mine selector, err error) {
+	store, ok := s.cfg.Store.(datastore.Annotated)
+	if !ok || r.Pod == nil || !strings.HasPrefix(r.Pod.Name, launcher) {
+		return "", nil, nil
+	}
+	has, err := store.Annotations(ctx, r.Pod.Namespace, r.Pod.Name)
+	if errors.Is(err, datastore.ErrNotFound) || err == nil && has.Instance == nil {
+		return "", nil, nil
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	m := ipam.Machine{Namespace: r.Pod.Namespace, Name: has.Instance.Name}
+	ofContainer := func(_ netip.Addr, owner map[string]string) bool { return owner[attributeContainer] == r.ContainerID }
+	return m.Handle(r.Network), all(s.ofPod(r.Pod), ofInterface(r), ofContainer), nil
 }

@@ -109,9 +109,11 @@ type Server struct {
 	slots chan struct{} // bounds concurrent attachments
 }
 
-// New returns a server.
+// New returns a server. It gives the Kernel what the process before gave to endpoints, so calc must not have received anything yet.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}, targets: map[string]target{}, slots: make(chan struct{}, atOnce)}
+	s := &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}, targets: map[string]target{}, slots: make(chan struct{}, atOnce)}
+	s.readGifts()
+	return s
 }
 
 // know is Config.Know, before a key is written or deleted.
@@ -274,7 +276,11 @@ func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 	if err != nil {
 		return err // the address stays with its endpoint
 	}
-	if err := errors.Join(s.dropTarget(r), s.leave(ctx, r)); err != nil {
+	key, err := api.Key(w)
+	if err == nil {
+		err = s.dropGift(key, r.ContainerID)
+	}
+	if err := errors.Join(err, s.dropTarget(r), s.leave(ctx, r)); err != nil {
 		return err
 	}
 	return s.release(ctx, r, addrsOf(had), all())

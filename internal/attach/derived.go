@@ -32,7 +32,7 @@ func (s *Server) derived(ctx context.Context, r wire.Request, now api.Update, ne
 		return nil, &wire.Refusal{Reason: fmt.Sprintf("the datastore says that the host's end of this link is %s, not %s", w.Spec.InterfaceName, r.Link)}
 	}
 	if slices.ContainsFunc(networks, func(n string) bool { return !slices.Contains(w.Spec.IPNetworks, n) }) {
-		s.cfg.Kernel.Give(now.Key, Given{Container: r.ContainerID, Networks: networks, Instead: w.Spec.IPNetworks})
+		s.give(now.Key, Given{Container: r.ContainerID, Networks: networks, Instead: w.Spec.IPNetworks})
 	}
 	us := []api.Update{now}
 	for _, profile := range w.Spec.Profiles {

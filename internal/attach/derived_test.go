@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,42 @@ func TestAPodWithANewSandboxIsInForceWithItsNewAddresses(t *testing.T) {
 	}
 	if len(b.kernel.given) != 1 {
 		t.Errorf("later updates are to have its addresses: %q", b.kernel.given)
+	}
+}
+
+// TestAnAgentThatStartsKnowsWhichAddressesItGave: else a pod of which the kubelet still reports those of its last sandbox, by now another pod's, would be
+// the older one that has them.
+func TestAnAgentThatStartsKnowsWhichAddressesItGave(t *testing.T) {
+	b := newBed(t)
+	s := b.on(deriving{has: &datastore.Annotations{}, status: []string{"10.65.0.77/32", "fd65::77/128"}})
+	cfg := s.cfg
+	received := func() (before, after string) {
+		k := &kernel{received: map[string]string{}}
+		cfg.Kernel = k
+		s = New(cfg)
+		u, err := b.store.InMemory.Get(t.Context(), podsEndpointKey)
+		b.must(err)
+		return string(u.Value), string(k.changes.Filter([]api.Update{u})[0].Value)
+	}
+	out, err := s.Attach(t.Context(), ofPod("7", "p"))
+	b.must(err)
+	b.must(second(s.Detach(t.Context(), ofPod("6", "p").Ref))) // its last sandbox, late
+	for range 2 {
+		before, after := received()
+		for _, a := range out.Addrs {
+			if strings.Contains(before, `"`+a.String()+"/") || !strings.Contains(after, `"`+a.String()+"/") {
+				t.Errorf("it was given %s, is stored as %s, and calc receives %s", a, before, after)
+			}
+		}
+	}
+	again, err := s.Attach(t.Context(), ofPod("8", "p"))
+	b.must(err)
+	if _, after := received(); !strings.Contains(after, `"`+again.Addrs[0].String()+"/") {
+		t.Errorf("its next sandbox was given %s, and calc receives %s", again.Addrs[0], after)
+	}
+	b.must(second(s.Detach(t.Context(), ofPod("8", "p").Ref)))
+	if files, err := os.ReadDir(cfg.Notes); err != nil || len(files) > 0 {
+		t.Errorf("of a pod that is detached there are still %v, %v", files, err)
 	}
 }
 

@@ -24,6 +24,16 @@ func (r Route) At(link string) Route {
 	return r
 }
 
+// Coming are those of Links whose machine is still on another host.
+func (r Route) Coming() (out []string) {
+	for _, link := range r.Links() {
+		if r.Kind == RouteLink && r.At(link).Move == Comes {
+			out = append(out, link)
+		}
+	}
+	return out
+}
+
 // Links are the interfaces of all endpoints that claim the destination of a RouteLink.
 func (r Route) Links() []string {
 	if len(r.Claims) == 0 {

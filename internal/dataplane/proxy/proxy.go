@@ -33,7 +33,7 @@ type Driver struct {
 	sysctl    *sysctl.Handle
 	workloads map[intent.EndpointID]intent.Endpoint // all
 	asking    map[intent.EndpointID]ask             // of those of them that the host may answer for
-	coming    map[netip.Prefix]bool                 // routes to machines that are still on another host
+	coming    map[netip.Prefix][]string             // interfaces of machines that are still on another host, by destination
 	subnet    intent.LocalSubnet
 	links     map[string]ifmon.Link
 	prefixes  []string                   // of names of workloads' interfaces
@@ -67,7 +67,7 @@ const changed intent.Cause = "change"
 // New returns a driver for the namespace of the handles.
 func New(h *rtnl.Handle, s *sysctl.Handle) *Driver {
 	return &Driver{
-		rtnl: h, sysctl: s, workloads: map[intent.EndpointID]intent.Endpoint{}, asking: map[intent.EndpointID]ask{}, coming: map[netip.Prefix]bool{}, links: map[string]ifmon.Link{},
+		rtnl: h, sysctl: s, workloads: map[intent.EndpointID]intent.Endpoint{}, asking: map[intent.EndpointID]ask{}, coming: map[netip.Prefix][]string{}, links: map[string]ifmon.Link{},
 		prefixes: []string{"cali"}, news: map[intent.EndpointID]bool{}, made: map[rtnl.Proxy]bool{}, check: changed, held: func(string) bool { return false },
 	}
 }
@@ -86,7 +86,7 @@ func (d *Driver) Merge(b intent.Batch) {
 		all, d.subnet = !d.subnet.Equal(b.Host.LocalSubnet), b.Host.LocalSubnet
 	}
 	for _, r := range b.Routes {
-		all = d.comes(r.Dst, r.Kind == intent.RouteLink && r.Move == intent.Comes) || all
+		all = d.comes(r.Dst, r.Coming()) || all
 	}
 	for _, e := range b.Endpoints {
 		if e.ID.Kind == intent.Workload {
@@ -97,7 +97,7 @@ func (d *Driver) Merge(b intent.Batch) {
 	for _, k := range b.Removed {
 		switch id := k.(type) {
 		case intent.RouteID:
-			all = d.comes(id.Prefix, false) || all
+			all = d.comes(id.Prefix, nil) || all
 		case intent.EndpointID:
 			delete(d.workloads, id)
 			d.look(id)
@@ -111,12 +111,12 @@ func (d *Driver) Merge(b intent.Batch) {
 	}
 }
 
-// comes notes whether a route is to a machine that is still on another host, and reports whether that is new.
-func (d *Driver) comes(to netip.Prefix, yes bool) bool {
-	if d.coming[to] == yes {
+// comes notes behind which interfaces a destination is a machine's that is still on another host, and reports whether that is new.
+func (d *Driver) comes(to netip.Prefix, links []string) bool {
+	if slices.Equal(d.coming[to], links) {
 		return false
 	}
-	if d.coming[to] = yes; !yes {
+	if d.coming[to] = links; len(links) == 0 {
 		delete(d.coming, to)
 	}
 	return true
@@ -131,7 +131,7 @@ func (d *Driver) look(id intent.EndpointID) {
 			is.floats = append(is.floats, n.External)
 		}
 		for _, a := range e.Addrs {
-			if e.Closed == "" && d.subnet.Has(a) && !d.coming[netip.PrefixFrom(a, a.BitLen())] {
+			if e.Closed == "" && d.subnet.Has(a) && !slices.Contains(d.coming[netip.PrefixFrom(a, a.BitLen())], e.Link) {
 				is.own = append(is.own, a)
 			}
 		}

@@ -101,6 +101,35 @@ func TestWhichAddressesAreAnsweredFor(t *testing.T) {
 	}
 }
 
+// TestOfSeveralEndpointsWithOneAddressOneThatIsHereIsAnsweredFor, wherever it is among them: fib gives it the route, and not to a machine that is about to come.
+func TestOfSeveralEndpointsWithOneAddressOneThatIsHereIsAnsweredFor(t *testing.T) {
+	other := intent.EndpointID{Namespace: "default", Name: "b"}
+	here, comes := intent.Claim{Endpoint: id, Link: "cali1"}, intent.Claim{Endpoint: id, Link: "cali1", Move: intent.Comes}
+	absent, awaited := intent.Claim{Endpoint: other, Link: "cali2"}, intent.Claim{Endpoint: other, Link: "cali2", Move: intent.Comes}
+	for _, tt := range []struct {
+		name   string
+		claims []intent.Claim
+		want   bool
+	}{
+		{"the first is about to come, and the second here", []intent.Claim{awaited, here}, true},
+		{"the second is about to come, and the first here", []intent.Claim{here, awaited}, true},
+		{"the first is absent, and the second about to come", []intent.Claim{absent, comes}, false},
+		{"the second is absent, and the first about to come", []intent.Claim{comes, absent}, false},
+	} {
+		r := newRig(t)
+		b := at(subnet(), "192.0.2.77")
+		e := b.Endpoints[0]
+		e.ID, e.Link = other, "cali2"
+		first := tt.claims[0]
+		b.Endpoints = append(b.Endpoints, e)
+		b.Routes = []intent.Route{{Dst: netip.MustParsePrefix("192.0.2.77/32"), Kind: intent.RouteLink, Link: first.Link, Move: first.Move, Claims: tt.claims}}
+		r.apply(b)
+		if got := r.entries(); strings.Contains(got, "192.0.2.77") != tt.want {
+			t.Errorf("%s: entries are %q", tt.name, got)
+		}
+	}
+}
+
 // TestAddressesAreAnnouncedAgain with each reading, as often as settings say at least: who took another's for true takes this host's.
 func TestAddressesAreAnnouncedAgain(t *testing.T) {
 	r := newRig(t)

@@ -150,7 +150,7 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) c
 				continue
 			}
 			switch own := was.owner == nil || was.owner == e.ID; {
-			case own && (x.off || x.abroad.coming[netip.PrefixFrom(a, a.BitLen())]): // a setting lets them live, or they are the same machine's on the other host: the pass judges them
+			case own && (x.off || slices.Contains(x.abroad.coming[netip.PrefixFrom(a, a.BitLen())], e.Link)): // a setting lets them live, or they are the same machine's on the other host: the pass judges them
 				continue
 			case own:
 				c.cut[a], x.held[a] = true, true

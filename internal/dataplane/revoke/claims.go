@@ -2,6 +2,7 @@ package revoke
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -60,14 +61,17 @@ func (c claims) take(news map[netip.Addr][]intent.Claim, links []ifmon.Change) (
 	return addrs
 }
 
-// settle gives each address that several endpoints have to the first whose interface is up, of those that are known.
+// settle gives each address that several endpoints have to the first whose interface is up, of those that are known; but to one whose machine comes from
+// another host only if there is no other. That it has come is known here when its migration is over.
 func (c claims) settle(owners map[netip.Addr]string, known map[intent.EndpointID]intent.Endpoint) map[netip.Addr]string {
 	for a, cs := range c.of {
-		for _, x := range cs {
-			if c.up[x.Link] && known[x.Endpoint].Link == x.Link {
-				owners[a] = x.Link
-				break
-			}
+		up := func(x intent.Claim) bool { return c.up[x.Link] && known[x.Endpoint].Link == x.Link }
+		at := slices.IndexFunc(cs, func(x intent.Claim) bool { return up(x) && x.Move != intent.Comes })
+		if at < 0 {
+			at = slices.IndexFunc(cs, up)
+		}
+		if at >= 0 {
+			owners[a] = cs[at].Link
 		}
 	}
 	return owners

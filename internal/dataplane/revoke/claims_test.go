@@ -2,6 +2,7 @@ package revoke
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/twillnet/twill/internal/ifmon"
@@ -26,6 +27,14 @@ func TestFlowsAreThoseOfTheEndpointThatHasTheRoute(t *testing.T) {
 		{"nothing is known of interfaces", func() { d.Routes([]intent.Route{{Dst: netip.PrefixFrom(a, 32), Link: "cali1", Claims: cs}}, nil) }, "cali1"},
 		{"the second is up", func() { d.Links(link("cali2", true)) }, "cali2"},
 		{"both are up", func() { d.Links(link("cali1", true)) }, "cali1"},
+		{"the machine of the first is about to come", func() {
+			coming := slices.Clone(cs)
+			coming[0].Move = intent.Comes
+			d.Routes([]intent.Route{{Dst: netip.PrefixFrom(a, 32), Link: "cali1", Move: intent.Comes, Claims: coming}}, nil)
+		}, "cali2"},
+		{"and the second is down", func() { d.Links(link("cali2", false)) }, "cali1"},
+		{"the second is up again", func() { d.Links(link("cali2", true)) }, "cali2"},
+		{"the machine has come", func() { d.Routes([]intent.Route{{Dst: netip.PrefixFrom(a, 32), Link: "cali1", Claims: cs}}, nil) }, "cali1"},
 		{"the first goes", func() { d.Links([]ifmon.Change{{Link: ifmon.Link{Name: "cali1"}, Gone: true}}) }, "cali2"},
 	} {
 		tt.step()

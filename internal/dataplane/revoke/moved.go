@@ -10,13 +10,13 @@ import (
 // abroad is what routes say about where addresses are that no workload of this host has. A workload that gets an address which was another
 // host's may have flows here: those of this host's workloads, of the host, and what it forwards.
 type abroad struct {
-	blocks map[netip.Prefix]bool // of this host
-	single map[netip.Addr]bool   // addresses that have a route to another host of their own
-	coming map[netip.Prefix]bool // single addresses of machines that come from another host, where their flows go on
+	blocks map[netip.Prefix]bool     // of this host
+	single map[netip.Addr]bool       // addresses that have a route to another host of their own
+	coming map[netip.Prefix][]string // interfaces of machines that come from another host, where their flows go on, by their addresses
 }
 
 func newAbroad() abroad {
-	return abroad{blocks: map[netip.Prefix]bool{}, single: map[netip.Addr]bool{}, coming: map[netip.Prefix]bool{}}
+	return abroad{blocks: map[netip.Prefix]bool{}, single: map[netip.Addr]bool{}, coming: map[netip.Prefix][]string{}}
 }
 
 // Routes takes routes as they come to be wanted, which is before workloads of the same batch are prepared. It implements dataplane.Routed.
@@ -35,8 +35,8 @@ func (d *Driver) Routes(routes []intent.Route, removed []intent.Key) {
 		}
 	}
 	for _, r := range routes {
-		if delete(x.abroad.coming, r.Dst); r.Move == intent.Comes {
-			x.abroad.coming[r.Dst] = true
+		if x.abroad.coming[r.Dst] = r.Coming(); len(x.abroad.coming[r.Dst]) == 0 {
+			delete(x.abroad.coming, r.Dst)
 		}
 		if delete(x.abroad.blocks, r.Dst); r.Kind == intent.RouteBlackhole {
 			x.abroad.blocks[r.Dst] = true

@@ -45,17 +45,27 @@ func TestAWorkloadThatComesFromAnotherHostBringsNoFlowThatPolicyDenies(t *testin
 		}, cut, 1},
 		{"a machine that comes, whose flows are its own", func(b *bench) {
 			comes := routeOf(goes+"/32", intent.RouteLink)
-			comes.Move = intent.Comes
+			comes.Link, comes.Move = "cali-comes", intent.Comes
 			b.Routes([]intent.Route{own, comes}, nil)
 		}, 0, 0},
 		{"a machine that comes, and a prefix of another host's that begins with its address", func(b *bench) {
 			comes := routeOf(goes+"/32", intent.RouteLink)
-			comes.Move = intent.Comes
+			comes.Link, comes.Move = "cali-comes", intent.Comes
 			b.Routes([]intent.Route{own, comes, routeOf(goes+"/31", intent.RouteTunnel)}, nil)
 		}, 0, 0},
+		{"a machine that comes, and another endpoint has its address", func(b *bench) {
+			claimed := routeOf(goes+"/32", intent.RouteLink)
+			claimed.Link, claimed.Claims = "cali-other", []intent.Claim{{Link: "cali-other"}, {Link: "cali-comes", Move: intent.Comes}}
+			b.Routes([]intent.Route{own, claimed}, nil)
+		}, 0, 0},
+		{"one that comes from another host, and a machine that is about to has its address", func(b *bench) {
+			claimed := routeOf(goes+"/32", intent.RouteLink)
+			claimed.Link, claimed.Move, claimed.Claims = "cali-other", intent.Comes, []intent.Claim{{Link: "cali-other", Move: intent.Comes}, {Link: "cali-comes"}}
+			b.Routes([]intent.Route{own, claimed}, nil)
+		}, cut, 1},
 		{"a machine that came, and the next workload is another", func(b *bench) {
 			comes := routeOf(goes+"/32", intent.RouteLink)
-			comes.Move = intent.Comes
+			comes.Link, comes.Move = "cali-comes", intent.Comes
 			b.Routes([]intent.Route{own, comes}, nil)
 			b.Routes([]intent.Route{routeOf(goes+"/32", intent.RouteLink)}, nil)
 		}, cut, 1},

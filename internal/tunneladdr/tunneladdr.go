@@ -297,7 +297,7 @@ func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []
 		}
 	}
 	if !keep.IsValid() {
-		if keep, err = k.assign(ctx, f, handle, names, stored, fits(stored)); err != nil {
+		if keep, err = k.assign(ctx, f, handle, cidrs, stored, fits(stored)); err != nil {
 			return err
 		}
 	}
@@ -335,8 +335,9 @@ func (k *Controller) about(f int) map[string]string {
 	return map[string]string{api.AttributeNode: k.cfg.Node, api.AttributeType: ends[f].kind}
 }
 
-// assign returns an address that is assigned now: the stored one, if it fits and nobody has it.
-func (k *Controller) assign(ctx context.Context, f int, handle string, names []string, stored netip.Addr, fits bool) (netip.Addr, error) {
+// assign returns an address that is assigned now: the stored one, if it fits and nobody has it. Pools are asked for by their CIDRs: of several with one,
+// hosts go by the first by name, and another may be the one that gives addresses.
+func (k *Controller) assign(ctx context.Context, f int, handle string, cidrs []netip.Prefix, stored netip.Addr, fits bool) (netip.Addr, error) {
 	about := k.about(f)
 	if fits {
 		a, err := k.addresses.AssignIP(ctx, ipam.IPArgs{Addr: stored, Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel})
@@ -344,11 +345,14 @@ func (k *Controller) assign(ctx context.Context, f int, handle string, names []s
 			return a.Addr, err
 		}
 	}
-	args := ipam.AutoArgs{Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel}
+	args, pools := ipam.AutoArgs{Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel}, make([]string, len(cidrs))
+	for i, p := range cidrs {
+		pools[i] = p.String()
+	}
 	if ends[f].six {
-		args.Num6, args.Pools6 = 1, names
+		args.Num6, args.Pools6 = 1, pools
 	} else {
-		args.Num4, args.Pools4 = 1, names
+		args.Num4, args.Pools4 = 1, pools
 	}
 	got, err := k.addresses.Assign(ctx, args)
 	if err != nil {

@@ -145,6 +145,22 @@ func TestANodeHasAnAddressWhileAPoolWantsATunnel(t *testing.T) {
 	})
 }
 
+// TestTheAddressOfATunnelIsOfThePoolThatHasTheRange: of pools with one CIDR hosts go by the first by name, and another may be the one that gives addresses.
+func TestTheAddressOfATunnelIsOfThePoolThatHasTheRange(t *testing.T) {
+	made := func(day int, more string) string {
+		return fmt.Sprintf(`{"metadata":{"creationTimestamp":"2026-01-%02dT00:00:00Z"},"spec":{"cidr":"10.65.0.0/16"%s}}`, day, more)
+	}
+	run(t, map[string]string{
+		"nodes/h1":  `{"metadata":{"name":"h1"},"spec":{"future":1}}`,
+		"ippools/a": made(2, `,"vxlanMode":"Always","ipipMode":"Always"`), "ippools/b": made(1, ""),
+	}, func(b *bench) {
+		b.want("the first by name asks for tunnels, and the second gives addresses", in4("10.65.0.0/16"))
+		if !in("10.65.0.0/16")(b.ipip) {
+			b.Errorf("the address of IPIP is %q", b.ipip)
+		}
+	})
+}
+
 // TestTheAddressOfAPoolThatIsBeingDeleted is kept while no other pool wants the tunnel: workloads of the pool are reached through it.
 func TestTheAddressOfAPoolThatIsBeingDeleted(t *testing.T) {
 	vxlan := `"cidr":"10.65.0.0/24","vxlanMode":"Always"`

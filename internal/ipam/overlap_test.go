@@ -75,6 +75,59 @@ func TestOfPoolsThatOverlapOneGivesAddresses(t *testing.T) {
 	}
 }
 
+// TestAPoolThatNobodyJudgedKeepsItsRangeFromThoseThatGiveTheSameAlone: where no controller says which is in use, an older one that gives nothing without being
+// asked by name, or nothing to workloads, would else end what a newer one gives; and that would end what it gives.
+func TestAPoolThatNobodyJudgedKeepsItsRangeFromThoseThatGiveTheSameAlone(t *testing.T) {
+	byName, tunnel, services := AutoArgs{Num4: 1, Pools4: []string{"a"}}, AutoArgs{Num4: 1, Use: UseTunnel}, AutoArgs{Num4: 1, Use: UseLoadBalancer}
+	for _, tt := range []struct {
+		name, older string    // of its spec
+		gives       *AutoArgs // to whom it gives addresses; nil: to nobody
+	}{
+		{"for no node", `,"nodeSelector":"!all()"`, &byName},
+		{"for no node, in other words", `,"nodeSelector":"! ( all() )"`, &byName},
+		{"by name", `,"assignmentMode":"Manual"`, &byName},
+		{"of tunnels", `,"allowedUses":["Tunnel"]`, &tunnel},
+		{"of services", `,"allowedUses":["LoadBalancer"]`, &services},
+		{"smaller than a block", `,"blockSize":20`, nil},
+	} {
+		for _, judged := range []bool{false, true} {
+			f := newFixture(t)
+			if err := f.store.Delete(t.Context(), api.ResourcesPrefix+"ippools/p", api.Revision{}); err != nil {
+				t.Fatal(err)
+			}
+			older := storedPool{name: "a", cidr: "10.1.0.0/24", day: 1, more: tt.older}
+			if judged {
+				older.allocates = "True"
+			}
+			f.putPool(older)
+			f.putPool(storedPool{name: "b", cidr: "10.1.0.0/24", day: 2, more: `,"allowedUses":["Workload"]`})
+			got, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "w", Num4: 1})
+			if err == nil {
+				l, _ := f.QueryIP(t.Context(), got[0].Addr)
+				v, _ := f.ReadSurvey(t.Context())
+				p, _ := v.PoolOf(got[0].Block)
+				f.equal("an older pool "+tt.name+": what a workload has is of", l.Pool+" "+p.Name, "b b")
+			}
+			if want := !judged || tt.gives == nil; (err == nil) != want || want && got[0].Pool != "b" {
+				t.Errorf("an older pool %s, judged %v: a workload gets %v, %v", tt.name, judged, got, err)
+			}
+			if tt.gives == nil {
+				continue
+			}
+			args := *tt.gives
+			args.Node, args.Handle = "h1", "of-a"
+			if got, err = f.Assign(t.Context(), args); err != nil || got[0].Pool != "a" {
+				t.Errorf("an older pool %s, judged %v: it gives %v, %v", tt.name, judged, got, err)
+				continue
+			}
+			if why, err := f.Misfit(t.Context(), args, got[0].Addr); why != "" || err != nil {
+				t.Errorf("an older pool %s, judged %v: what it gave does not fit: %s, %v", tt.name, judged, why, err)
+			}
+			f.clean()
+		}
+	}
+}
+
 func TestAPoolThatGivesNoneSaysWhichOneDoes(t *testing.T) {
 	f := newFixture(t)
 	f.putPool(storedPool{name: "q", cidr: "10.0.0.0/24", day: 1})
@@ -129,6 +182,8 @@ func TestPoolsThatGiveAddressesHaveNoneInCommon(t *testing.T) {
 			if r.IntN(5) == 0 {
 				p.Metadata.DeletionTimestamp = "2026-02-01T00:00:00Z"
 			}
+			p.Spec.AllowedUses = [][]string{nil, {UseTunnel}}[r.IntN(2)]
+			p.Spec.NodeSelector = []string{"", "!all()"}[r.IntN(2)]
 			pools = append(pools, p)
 		}
 		over := Overlaps(pools)
@@ -147,9 +202,24 @@ func TestPoolsThatGiveAddressesHaveNoneInCommon(t *testing.T) {
 				}
 			}
 		}
+		give := giving(pools)
+		for _, p := range pools {
+			if by := byName[give[p.Metadata.Name]]; by != nil && (give[by.Metadata.Name] != "" || refused(by) != nil || !cidr(by).Overlaps(cidr(p))) {
+				t.Errorf("%s gives way to %s, which gives none: %v", p.Metadata.Name, by.Metadata.Name, give)
+			}
+			for _, q := range pools {
+				one := p != q && refused(p) == nil && refused(q) == nil && !p.Spec.Disabled && !q.Spec.Disabled && cidr(p).Overlaps(cidr(q))
+				if both := give[p.Metadata.Name]+give[q.Metadata.Name] == ""; one && both && (rank(p) != unjudged || rank(q) != unjudged || receivers(p) == receivers(q)) {
+					t.Errorf("%s and %s both give addresses to %s and %s: %v", p.Metadata.Name, q.Metadata.Name, receivers(p), receivers(q), give)
+				}
+			}
+		}
 		r.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
 		if again := Overlaps(pools); fmt.Sprint(again) != fmt.Sprint(over) {
 			t.Errorf("in another order %v, was %v", again, over)
+		}
+		if again := giving(pools); fmt.Sprint(again) != fmt.Sprint(give) {
+			t.Errorf("in another order assignments go by %v, and went by %v", again, give)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type Pool struct {
 	size int    // prefix length of its blocks
 
 	overlaps bool // it gives none, since it overlaps one that does, or a controller says so
+	aside    bool // see aside
 }
 
 // is reports whether a pool is meant by a name or a CIDR.
@@ -51,8 +52,7 @@ func (a *Allocator) resources(ctx context.Context) (*resources, error) {
 	if w.pools, err = readAll[*api.IPPool](ctx, a.store, api.KindIPPool); err != nil {
 		return nil, err
 	}
-	// One that a controller refused keeps its range from none: else a condition that is out of date, and no controller, would end all assignments.
-	w.over = Overlaps(slices.DeleteFunc(slices.Clone(w.pools), func(p *api.IPPool) bool { return refused(p) != nil }))
+	w.over = giving(w.pools)
 	rs, err := readAll[*api.IPReservation](ctx, a.store, api.KindIPReservation)
 	if err != nil {
 		return nil, err
@@ -260,20 +260,24 @@ func (w *resources) yields(p *api.IPPool) string {
 	return "gives none: it has addresses in common with pool " + by
 }
 
-// holding is the pool of an address: of several that have it the one that gives it; nil: there is none.
-func (w *resources) holding(addr netip.Addr) (found *api.IPPool) {
+// holding are the pools of an address: of several that have it those that give it, first that which gives it to workloads, or else the first; nil: there is none.
+func (w *resources) holding(addr netip.Addr) (give []*api.IPPool) {
+	var first []*api.IPPool
 	for _, p := range w.pools {
 		if pool, ok := poolOf(p); !ok || !pool.CIDR.Contains(addr) {
 			continue
 		}
 		if w.over[p.Metadata.Name] == "" && refused(p) == nil && !p.Spec.Disabled {
-			return p
-		}
-		if found == nil {
-			found = p
+			give = append(give, p)
+		} else if first == nil {
+			first = []*api.IPPool{p}
 		}
 	}
-	return found
+	if give == nil {
+		return first
+	}
+	slices.SortStableFunc(give, func(a, b *api.IPPool) int { return last(aside(a)) - last(aside(b)) })
+	return give
 }
 
 // unsuitable returns why a pool may not be used; empty if it may.
@@ -338,17 +342,20 @@ func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) 
 	if k.pools = r.Pools6; addr.Is4() {
 		k.pools = r.Pools4
 	}
-	p := r.holding(addr)
-	if p == nil {
-		return "no IPPool contains it", nil
+	first := "no IPPool contains it"
+	for i, p := range r.holding(addr) {
+		pool, _ := poolOf(p)
+		open := *p
+		open.Spec.Disabled, open.Spec.NamespaceSelector, open.Metadata.DeletionTimestamp, open.Status = false, "", "", nil
+		why := k.unsuitable(&open, pool)
+		if why == "" {
+			return "", nil
+		}
+		if i == 0 {
+			first = "its pool " + pool.Name + " " + why
+		}
 	}
-	pool, _ := poolOf(p)
-	open := *p
-	open.Spec.Disabled, open.Spec.NamespaceSelector, open.Metadata.DeletionTimestamp, open.Status = false, "", "", nil
-	if why := k.unsuitable(&open, pool); why != "" {
-		return "its pool " + pool.Name + " " + why, nil
-	}
-	return "", nil
+	return first, nil
 }
 
 func unmatched(field, text string, labels map[string]string) string {

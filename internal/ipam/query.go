@@ -30,8 +30,8 @@ func (a *Allocator) QueryIP(ctx context.Context, addr netip.Addr) (Lease, error)
 	if err != nil {
 		return out, err
 	}
-	if p := w.holding(addr); p != nil {
-		out.Pool = p.Metadata.Name
+	if ps := w.holding(addr); len(ps) > 0 {
+		out.Pool = ps[0].Metadata.Name
 	}
 	out.Reserved = slices.ContainsFunc(w.reserved, func(p netip.Prefix) bool { return p.Contains(addr) })
 	p, ok, err := a.blockOf(ctx, addr)

@@ -87,7 +87,7 @@ func (a *Allocator) ReadSurvey(ctx context.Context) (*Survey, error) {
 	}
 	for _, p := range v.pools {
 		if pool, _ := poolOf(p); pool.CIDR.IsValid() { // also one that has no room for a block, as a disabled one may
-			pool.overlaps = refused(p) != nil || v.over[pool.Name] != ""
+			pool.overlaps, pool.aside = refused(p) != nil || v.over[pool.Name] != "", aside(p)
 			v.Pools = append(v.Pools, pool)
 		}
 	}
@@ -135,7 +135,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 }
 
 // PoolOf is the pool that a block belongs to. Of several that contain it, as pools that were applied to Kubernetes' API itself may: one with blocks
-// of its size before others, one that gives addresses before one that overlaps it, then the smallest, then the first by name.
+// of its size before others, one that gives addresses before one that overlaps it, then the smallest, then one that gives to workloads, then the first by name.
 func (v *Survey) PoolOf(block netip.Prefix) (Pool, bool) {
 	var of []Pool
 	for _, p := range v.Pools {
@@ -146,18 +146,20 @@ func (v *Survey) PoolOf(block netip.Prefix) (Pool, bool) {
 	if len(of) == 0 {
 		return Pool{}, false
 	}
-	last := func(is bool) int {
-		if is {
-			return 1
-		}
-		return 0
-	}
 	return slices.MinFunc(of, func(a, b Pool) int {
 		return cmp.Or(
 			last(a.size != block.Bits())-last(b.size != block.Bits()), last(a.overlaps)-last(b.overlaps),
-			b.CIDR.Bits()-a.CIDR.Bits(), strings.Compare(a.Name, b.Name),
+			b.CIDR.Bits()-a.CIDR.Bits(), last(a.aside)-last(b.aside), strings.Compare(a.Name, b.Name),
 		)
 	}), true
+}
+
+// last sorts what is so after what is not.
+func last(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // Allocation is one address that is in use or cools down.

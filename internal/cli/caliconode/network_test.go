@@ -1,12 +1,18 @@
 package caliconode
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
 )
 
 // TestACompleteStartSaysThatThereIsANetwork: once the agent is ready, and not before; upstream's controllers leave it to the node.
@@ -14,23 +20,27 @@ func TestACompleteStartSaysThatThereIsANetwork(t *testing.T) {
 	const down = `{"type":"Ready","status":"True"},{"type":"NetworkUnavailable","status":"True","reason":"CalicoIsDown"}`
 	for _, tt := range []struct {
 		name, backend, conditions string
-		agent, cluster            int // HTTP status of what they answer
+		agent, cluster            int   // HTTP status of what they answer
+		refused                   []int // of writes, before one is taken
 		writes                    int
 		code                      int
 		says                      string
 	}{
-		{"it was down", "vxlan", down, 200, 200, 1, 0, ""},
-		{"nobody said anything", "vxlan", "", 200, 200, 1, 0, ""},
-		{"it is said already", "vxlan", `{"type":"NetworkUnavailable","status":"False","reason":"CalicoIsUp"}`, 200, 200, 0, 0, ""},
-		{"the agent is not ready", "vxlan", down, 503, 200, 0, 1, "node kube-h1 has a network: the agent is not ready"},
-		{"the speaker is not there", "bird", down, 200, 200, 0, 1, "node kube-h1 has a network: BGP does not answer"},
-		{"another plugin's network", "none", down, 200, 200, 0, 0, ""},
-		{"an account without the right", "vxlan", down, 200, 403, 0, 1, "say that node kube-h1 has a network: read /api/v1/nodes/kube-h1"},
+		{"it was down", "vxlan", down, 200, 200, nil, 1, 0, ""},
+		{"nobody said anything", "vxlan", "", 200, 200, nil, 1, 0, ""},
+		{"another wrote the node, and the server was away", "vxlan", down, 200, 200, []int{409, 503, 500}, 4, 0, ""},
+		{"an account that may only read", "vxlan", down, 200, 200, []int{403}, 1, 1, "twill kube node"},
+		{"it is said already", "vxlan", `{"type":"NetworkUnavailable","status":"False","reason":"CalicoIsUp"}`, 200, 200, nil, 0, 0, ""},
+		{"the agent is not ready", "vxlan", down, 503, 200, nil, 0, 1, "node kube-h1 has a network: the agent is not ready"},
+		{"the speaker is not there", "bird", down, 200, 200, nil, 0, 1, "node kube-h1 has a network: BGP does not answer"},
+		{"another plugin's network", "none", down, 200, 200, nil, 0, 0, ""},
+		{"an account without the right", "vxlan", down, 200, 403, nil, 0, 1, "say that node kube-h1 has a network: read /api/v1/nodes/kube-h1: not authorized: user node cannot get nodes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			alone(t)
-			was := readyWithin
-			t.Cleanup(func() { readyWithin = was })
+			was, wasEach := readyWithin, lookEach
+			t.Cleanup(func() { readyWithin, lookEach = was, wasEach })
+			lookEach = 0
 			if tt.code != 0 {
 				readyWithin = 0 // one look
 			}
@@ -41,12 +51,15 @@ func TestACompleteStartSaysThatThereIsANetwork(t *testing.T) {
 				w.Header().Set("Content-Type", "application/json")
 				switch {
 				case tt.cluster != http.StatusOK:
-					w.WriteHeader(tt.cluster)
-					_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"user node cannot get nodes"}`)
+					refuse(w, tt.cluster, "user node cannot get nodes")
 					return
 				case r.Method == http.MethodPatch:
 					body, _ := io.ReadAll(r.Body)
 					wrote = append(wrote, r.URL.Path+" "+string(body))
+					if len(wrote) <= len(tt.refused) {
+						refuse(w, tt.refused[len(wrote)-1], "not now")
+						return
+					}
 				}
 				_, _ = fmt.Fprintf(w, `{"kind":"Node","apiVersion":"v1","metadata":{"name":"kube-h1","uid":"u","resourceVersion":"5"},"status":{"conditions":[%s]}}`, tt.conditions)
 			}))
@@ -57,7 +70,12 @@ func TestACompleteStartSaysThatThereIsANetwork(t *testing.T) {
 			} {
 				t.Setenv(name, value)
 			}
-			_, code, out := call(t.Context(), "calico-node", "-complete-startup")
+			ctx, stop := context.WithCancel(t.Context())
+			code, out := callUntil(ctx, "there is nothing more to do", stop, "calico-node", "-complete-startup")
+			if tt.code == 0 && ctx.Err() == nil {
+				t.Error("it ended by itself: a supervisor starts it again, each second")
+			}
+			stop()
 			if code != tt.code || !strings.Contains(out, tt.says) || len(wrote) != tt.writes {
 				t.Errorf("exit code %d, %q, wrote %q, want %d, %q, and %d writes", code, out, wrote, tt.code, tt.says, tt.writes)
 			}
@@ -71,4 +89,33 @@ func TestACompleteStartSaysThatThereIsANetwork(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refuse answers as an API server that does not do what it was asked.
+func refuse(w http.ResponseWriter, code int, message string) {
+	reason := map[int]string{403: "Forbidden", 409: "Conflict", 500: "InternalError", 503: "ServiceUnavailable"}[code]
+	w.WriteHeader(code)
+	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
+}
+
+// callUntil is call, and tells it to end soon after it has logged a text.
+func callUntil(ctx context.Context, text string, stop func(), args ...string) (code int, out string) {
+	said := &watchedLog{text: text, stop: func() { time.AfterFunc(50*time.Millisecond, stop) }}
+	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: said, Err: said}}
+	code = Run(ctx, e, nil, nil, args)
+	return code, said.b.String()
+}
+
+// watchedLog is what a command prints.
+type watchedLog struct {
+	b    bytes.Buffer
+	text string
+	stop func()
+}
+
+func (w *watchedLog) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(w.text)) {
+		w.stop()
+	}
+	return w.b.Write(p)
 }

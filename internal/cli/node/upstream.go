@@ -83,7 +83,7 @@ func Register(ctx context.Context, e *conn.Env, start func(conn.Local) (node.Sta
 		return err
 	}
 	if err := node.MakeReady(ctx, store, cfg.Log, fill); err != nil || cfg.Idle() {
-		return whoMay(l, err)
+		return WhoMay(l, err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	kept, failed := make(chan struct{}), make(chan error, 1)
@@ -104,20 +104,20 @@ func Register(ctx context.Context, e *conn.Env, start func(conn.Local) (node.Sta
 	for {
 		done, err := registered(ctx, store, cfg)
 		if done || err != nil {
-			return whoMay(l, err)
+			return WhoMay(l, err)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-failed:
-			return whoMay(l, err)
+			return WhoMay(l, err)
 		case <-time.After(lookAgain):
 		}
 	}
 }
 
-// whoMay adds to an error for lack of a right which role has it; any other error stays as it is.
-func whoMay(l conn.Local, err error) error {
+// WhoMay adds to an error for lack of a right which role has it; any other error stays as it is.
+func WhoMay(l conn.Local, err error) error {
 	switch {
 	case !errors.Is(err, datastore.ErrUnauthorized):
 		return err

@@ -191,9 +191,24 @@ func EnsurePools(ctx context.Context, store datastore.Store, w Pools) error {
 		if has[netip.MustParsePrefix(p.Spec.CIDR).Addr().Is4()] {
 			continue
 		}
+		if err := mayBeMade(ctx, store, p); err != nil {
+			return err
+		}
 		if _, err := resources.CreateNew(ctx, store, p); err != nil && !errors.Is(err, datastore.ErrExists) {
 			return fmt.Errorf("make IPPool %s: %w", p.Metadata.Name, err)
 		}
 	}
 	return nil
+}
+
+// errOddBlocks is that of a range in which a former pool left blocks of another size.
+var errOddBlocks = errors.New("no pool is made of CALICO_IPV4POOL_BLOCK_SIZE, or CALICO_IPV6POOL_BLOCK_SIZE, or its default")
+
+// mayBeMade refuses a pool that `twill apply` would refuse, too.
+func mayBeMade(ctx context.Context, store datastore.Store, p *api.IPPool) error {
+	err := resources.CheckPools(ctx, store, []resources.Manifest{{File: "the first pool", Document: api.Document{Resource: p}}})
+	if wrong := (*api.FieldError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("%w: %w", errOddBlocks, err)
+	}
+	return err
 }

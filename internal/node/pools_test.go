@@ -1,10 +1,13 @@
 package node_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/clitest"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/node"
 )
 
@@ -41,4 +44,33 @@ func TestPoolsOfTheEnvironmentAreMadeOnce(t *testing.T) {
 	}
 	clitest.Equal(t, pools(), "NAME CIDR SELECTOR default-ipv4-ippool 10.48.0.0/16 rack == 'a' default-ipv6-ippool fd48::/48 rack == 'b'")
 	clitest.Contains(t, c.Stored("ippools/default-ipv6-ippool"), `"vxlanMode":"CrossSubnet"`, `"natOutgoing":true`, `"blockSize":124`, `"disableBGPExport":true`)
+}
+
+// TestAPoolOverBlocksOfAnotherSizeIsNotMade, as `twill apply` would not: what is free in them would be out of reach. Nor does it keep a host from starting.
+func TestAPoolOverBlocksOfAnotherSizeIsNotMade(t *testing.T) {
+	for _, tt := range []struct {
+		name, cidr string // CALICO_IPV4POOL_CIDR
+		made       bool
+	}{
+		{"of another size than what a former pool left", "10.48.0.0/16", false},
+		{"in another range", "10.49.0.0/16", true},
+	} {
+		clitest.NothingSet(t)
+		t.Setenv("CALICO_IPV4POOL_CIDR", tt.cidr)
+		store := memstore.New()
+		left := api.Update{Key: api.BlockKey(netip.MustParsePrefix("10.48.0.0/28")), Value: []byte(`{}`)}
+		if _, err := store.Create(t.Context(), left); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.EnsurePools(t.Context(), store, node.Pools{}); (err == nil) != tt.made || err != nil && !strings.Contains(err.Error(), "10.48.0.0/28") {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		s := start(t)
+		if err := s.Fill(t.Context(), store); err != nil {
+			t.Errorf("%s, and a host that starts: %v", tt.name, err)
+		}
+		if _, err := store.Get(t.Context(), api.KeyPrefix(api.KindIPPool, "")+"default-ipv4-ippool"); (err == nil) != tt.made {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
 }

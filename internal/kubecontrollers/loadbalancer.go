@@ -54,7 +54,7 @@ type balancer struct {
 
 const allServices = "services"
 
-// mostWait bounds the time between attempts to give a service what it lacks; pools that change, and addresses that are released, end it.
+// mostWait bounds the time between attempts to give a service what it lacks; pools that change, addresses that are released, and in etcd labels of namespaces, end it.
 const mostWait = 5 * time.Minute
 
 func newBalancer(cfg balancerConfig) *balancer {
@@ -62,8 +62,12 @@ func newBalancer(cfg balancerConfig) *balancer {
 		cfg: cfg, addresses: ipam.New(cfg.Store, ipam.Config{}),
 		seen: map[string]bool{}, handles: map[string]string{}, pools: map[string]balancerPool{}, lacking: map[string]bool{},
 	}
+	prefixes := []string{api.KeyPrefix(api.KindKubernetesService, ""), api.KeyPrefix(api.KindIPPool, "")}
+	if cfg.Cluster != cfg.Store { // else they are Kubernetes' own, service accounts are read with them, and the controllers' role has no watch of either
+		prefixes = append(prefixes, namespaceProfiles)
+	}
 	l.loop = controller.New(controller.Config{
-		Name: "load balancers", Store: cfg.Store, Prefixes: []string{api.KeyPrefix(api.KindKubernetesService, ""), api.KeyPrefix(api.KindIPPool, "")},
+		Name: "load balancers", Store: cfg.Store, Prefixes: prefixes,
 		Observe: l.observe, MaxBackoff: mostWait, Log: cfg.Log,
 		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			err := l.reconcile(ctx, key)
@@ -93,8 +97,16 @@ func (l *balancer) run(ctx context.Context) error {
 	return l.loop.Run(ctx)
 }
 
-// observe takes over a change of a service or a pool.
+// namespaceProfiles begins the keys of what namespaces are in a datastore: their labels are among it, by which pools select them.
+var namespaceProfiles = api.KeyPrefix(api.KindProfile, "") + "kns."
+
+// observe takes over a change of a service, a pool or a namespace.
 func (l *balancer) observe(u api.Update) []string {
+	if namespace, is := strings.CutPrefix(u.Key, namespaceProfiles); is { // selectors say who gets new addresses, and take none
+		return slices.DeleteFunc(slices.Sorted(maps.Keys(l.lacking)), func(service string) bool {
+			return !strings.HasPrefix(service, api.KeyPrefix(api.KindKubernetesService, namespace))
+		})
+	}
 	if strings.HasPrefix(u.Key, api.KeyPrefix(api.KindIPPool, "")) {
 		was, had := l.pools[u.Key]
 		delete(l.pools, u.Key)

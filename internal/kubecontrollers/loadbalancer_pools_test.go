@@ -28,3 +28,21 @@ func TestWhatAPoolSaysOfServicesChangesTheirAddressesNowOrNever(t *testing.T) {
 		}
 	})
 }
+
+// TestANamespaceWhoseLabelsChangeIsGivenWhatItsServicesLack: a pool selects namespaces by them. With Kubernetes' API as the datastore at the next attempt.
+func TestANamespaceWhoseLabelsChangeIsGivenWhatItsServicesLack(t *testing.T) {
+	for etcd, soon := range map[bool]time.Duration{true: 2 * time.Second, false: mostWait} {
+		balanced(t, etcd, func(b *bench) {
+			b.put("ippools/lb", `{"spec":{"cidr":"10.9.0.0/30","blockSize":30,"namespaceSelector":"env == 'live'",`+balancers+`}}`)
+			b.service("web", nil)
+			b.after(time.Hour) // attempts are far between by now
+			b.wantPublished("a namespace that no pool selects", "web", "")
+			b.put("profiles/kns.prod", `{"spec":{"labelsToApply":{"pcns.env":"live"}}}`)
+			b.after(soon)
+			b.wantPublished("one that a pool selects", "web", "10.9.0.0")
+			b.put("profiles/kns.prod", `{"spec":{"labelsToApply":{"pcns.env":"test"}}}`)
+			b.after(2 * time.Second)
+			b.wantPublished("one that no pool selects any more, which keeps what it has", "web", "10.9.0.0")
+		})
+	}
+}

@@ -29,8 +29,8 @@ func TestWhatAPoolSaysOfServicesChangesTheirAddressesNowOrNever(t *testing.T) {
 	})
 }
 
-// TestANamespaceWhoseLabelsChangeIsGivenWhatItsServicesLack: a pool selects namespaces by them. With Kubernetes' API as the datastore at the next attempt.
-func TestANamespaceWhoseLabelsChangeIsGivenWhatItsServicesLack(t *testing.T) {
+// TestLabelsOfANamespaceGiveItsServicesWhatTheyLack: a pool selects namespaces by them. With Kubernetes' API as the datastore at the next attempt.
+func TestLabelsOfANamespaceGiveItsServicesWhatTheyLack(t *testing.T) {
 	for etcd, soon := range map[bool]time.Duration{true: 2 * time.Second, false: mostWait} {
 		balanced(t, etcd, func(b *bench) {
 			b.put("ippools/lb", `{"spec":{"cidr":"10.9.0.0/30","blockSize":30,"namespaceSelector":"env == 'live'",`+balancers+`}}`)

@@ -100,10 +100,10 @@ func refuse(w http.ResponseWriter, code int, message string) {
 
 // callUntil is call, and tells it to end soon after it has logged a text.
 func callUntil(ctx context.Context, text string, stop func(), args ...string) (code int, out string) {
-	said := &watchedLog{text: text, stop: func() { time.AfterFunc(50*time.Millisecond, stop) }}
-	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: said, Err: said}}
+	log := &watchedLog{text: text, stop: func() { time.AfterFunc(50*time.Millisecond, stop) }}
+	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: log, Err: log}}
 	code = Run(ctx, e, nil, nil, args)
-	return code, said.b.String()
+	return code, log.b.String()
 }
 
 // watchedLog is what a command prints.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/translate"
 )
 
@@ -32,13 +33,16 @@ func (m *Mirror) mark(ctx context.Context) (again time.Time, err error) {
 	return again, err
 }
 
-// unmark is mark of a mirror that does nothing else: it goes on until To says nothing of it.
+// unmark is mark of a mirror that does nothing else: it goes on until To says nothing of it. While To is locked, it waits as the loop does (decision 111).
 func (m *Mirror) unmark(ctx context.Context) {
-	for {
-		_, err := m.mark(ctx)
+	for ready := api.Blank; ; {
+		var err error
+		if ready, err = resources.Readiness(ctx, m.cfg.To, ready); err == nil && !ready.Frozen() {
+			_, err = m.mark(ctx)
+		}
 		m.cfg.Turn(theMark, err)
 		wait := m.cfg.Resync
-		if err != nil {
+		if err != nil || ready.Frozen() {
 			wait = pause
 		}
 		t := time.NewTimer(wait)

@@ -62,3 +62,25 @@ func TestAnEndpointNoLongerWaitsWhenItHasItsLabels(t *testing.T) {
 		})
 	}
 }
+
+// TestTheMarkStaysWhileTheDatastoreIsLocked: whoever moves it would not have the change.
+func TestTheMarkStaysWhileTheDatastoreIsLocked(t *testing.T) {
+	run(t, kubemirror.Config{Controllers: []string{}}, nil, nil, func(b *bench) {
+		info := api.KeyPrefix(api.KindClusterInformation, "") + "default"
+		for _, step := range []struct {
+			name, value string
+			mark        bool
+		}{
+			{"locked", `{"spec":{"datastoreReady":false}}`, true},
+			{"and ready again", `{"spec":{"datastoreReady":true}}`, false},
+		} {
+			for _, u := range []api.Update{{Key: info, Value: []byte(step.value)}, {Key: translate.KeyLabelsAreCopied, Value: []byte("{}")}} {
+				if err := datastore.Put(b.Context(), b.to, u); err != nil {
+					b.Fatal(err)
+				}
+			}
+			<-time.After(6 * time.Minute) // virtual
+			b.wantMark(step.name, step.mark)
+		}
+	})
+}

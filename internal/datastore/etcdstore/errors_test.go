@@ -24,7 +24,7 @@ func TestWhatAnErrorOfEtcdsMeans(t *testing.T) {
 		{"no leader", rpctypes.ErrNoLeader, datastore.ErrUnavailable},
 		{"a right that is missing", rpctypes.ErrPermissionDenied, datastore.ErrUnauthorized},
 	} {
-		if got := translate(t.Context(), tt.err); !errors.Is(got, tt.want) || tt.want == large && errors.Is(got, datastore.ErrUnavailable) {
+		if got := translate(t.Context(), tt.err); !errors.Is(got, tt.want) || errors.Is(tt.want, large) && errors.Is(got, datastore.ErrUnavailable) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -113,13 +113,13 @@ func (h *Host) Differences(context.Context) ([]string, error) {
 			continue
 		}
 		want = append(append(want, settings4(link, len(h.endpoints[h.byLink[link]].Spoofable) > 0)...), acceptRA(link))
-		gateways := []netip.Prefix{Gateway4}
+		gateways := []netip.Prefix{intent.Gateway4}
 		on, err := h.hasIPv6(link)
 		if err != nil {
 			return nil, err
 		}
 		if on {
-			want, gateways = append(want, settings6(link)...), append(gateways, Gateway6)
+			want, gateways = append(want, settings6(link)...), append(gateways, intent.Gateway6)
 		}
 		for _, p := range gateways {
 			if !slices.ContainsFunc(addrs, func(a rtnl.Addr) bool { return a.Link == l.Index && a.Prefix == p }) {

@@ -26,14 +26,6 @@ import (
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 )
 
-// The gateways that workloads have as their default route. They are addresses of each workload's interface, of link
-// scope: proxy ARP would answer only where a route through another link covers the gateway, and so not on a host
-// without a default route.
-var (
-	Gateway4 = netip.MustParsePrefix("169.254.1.1/32")
-	Gateway6 = netip.MustParsePrefix("fe80::1/64")
-)
-
 // Config is the driver's settings.
 type Config struct {
 	// WorkloadPrefixes are prefixes of the names of interfaces that lead to workloads. When forwarding is turned on, other interfaces
@@ -195,7 +187,7 @@ func (h *Host) Links(changes []ifmon.Change) {
 
 // hasGateways reports whether the interface kept its gateway addresses.
 func hasGateways(was, is ifmon.Link) bool {
-	for _, p := range []netip.Prefix{Gateway4, Gateway6} {
+	for _, p := range []netip.Prefix{intent.Gateway4, intent.Gateway6} {
 		if slices.Contains(was.Addrs, p) && !slices.Contains(is.Addrs, p) {
 			return false
 		}
@@ -230,7 +222,7 @@ func (h *Host) Resync(context.Context) error {
 	clear(h.stale)
 	for _, a := range addrs {
 		// By the IPv4 gateway alone: other interfaces, such as Docker's bridge, have fe80::1 too.
-		if a.Prefix != Gateway4 || !a.LinkScope {
+		if a.Prefix != intent.Gateway4 || !a.LinkScope {
 			continue
 		}
 		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Index == a.Link }); i >= 0 {

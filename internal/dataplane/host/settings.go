@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 )
@@ -17,7 +18,7 @@ func (h *Host) setUp(l ifmon.Link, s setup) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if changed, err = h.addGateway(changed, l, Gateway4); err != nil {
+	if changed, err = h.addGateway(changed, l, intent.Gateway4); err != nil {
 		return nil, err
 	}
 	switch wrote, err := h.sysctl.Set(acceptRA(l.Name).Path, acceptRA(l.Name).Value); {
@@ -35,7 +36,7 @@ func (h *Host) setUp(l ifmon.Link, s setup) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.addGateway(append(changed, changed6...), l, Gateway6)
+	return h.addGateway(append(changed, changed6...), l, intent.Gateway6)
 }
 
 func (h *Host) addGateway(changed []string, l ifmon.Link, p netip.Prefix) ([]string, error) {
@@ -100,7 +101,7 @@ type found struct {
 // remember records the settings of an interface, once. One that has our gateway was set up by an earlier agent: its settings
 // from before are not known.
 func (h *Host) remember(l ifmon.Link) error {
-	if h.before[l.Name].index == l.Index || slices.Contains(l.Addrs, Gateway4) {
+	if h.before[l.Name].index == l.Index || slices.Contains(l.Addrs, intent.Gateway4) {
 		return nil
 	}
 	f := found{l.Index, map[string]string{}}
@@ -120,7 +121,7 @@ func (h *Host) remember(l ifmon.Link) error {
 // undo removes the gateways and the proxy settings. Forwarding stays: policy decides what it carries. An interface that is no
 // workload's any more gets the rest of its settings back, too; of others it is safer not to.
 func (h *Host) undo(link string, index int) error {
-	for _, a := range []rtnl.Addr{{Link: index, Prefix: Gateway4}, {Link: index, Prefix: Gateway6}} {
+	for _, a := range []rtnl.Addr{{Link: index, Prefix: intent.Gateway4}, {Link: index, Prefix: intent.Gateway6}} {
 		if err := h.rtnl.DeleteAddr(a); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
 			return err
 		}

@@ -19,9 +19,6 @@ const baseTunnelNAT = "postrouting-tunnel"
 // has one of IPv4.
 const baseHostNAT = "postrouting-host"
 
-// gateway is the address that the host's end of each workload's link has: the workloads' default gateway.
-var gateway = netip.MustParsePrefix("169.254.1.1/32")
-
 const prioritySourceNAT = 100 // NF_IP_PRI_NAT_SRC
 
 // sourceNAT makes the stages desired in which sources are rewritten, but for that of tunnels.
@@ -106,6 +103,7 @@ func (s *State) tunnelNAT() {
 // hostNAT wants source NAT for IPv4 packets of this host to its own workloads that have the gateway's address, so that a workload knows its host by the
 // same address as the other hosts. For a route of link scope the kernel takes an address of that interface as the source, if it has one
 // (inet_select_addr), and each host has the same. Who binds another address keeps it; IPv6 takes one of the host's global ones by itself (RFC 6724, rule 2).
+// UDP is left as it is: what a server that is bound to no address answers has the gateway's source, too, and the port of the flow that it answers is taken.
 //
 // Until the source is in sync the stage stays as an earlier agent left it.
 func (s *State) hostNAT() {
@@ -118,8 +116,10 @@ func (s *State) hostNAT() {
 		return
 	}
 	s.own(baseHostNAT, &Hook{At: Postrouting, Priority: prioritySourceNAT, NAT: true}, []Guard{{
-		Terms: ofFamily(intent.IPv4, []rules.Term{{Kind: rules.Nets, Side: rules.Src, Nets: []netip.Prefix{gateway}}}),
-		If:    []Cond{{Kind: OfWorkload, Side: rules.Dst}}, Do: Translate, Source: Source{Addr: own}, Comment: "this host, to its workloads",
+		Terms: ofFamily(intent.IPv4, []rules.Term{
+			{Kind: rules.Nets, Side: rules.Src, Nets: []netip.Prefix{intent.Gateway4}}, {Kind: rules.Protocol, Number: protoUDP, Not: true},
+		}),
+		If: []Cond{{Kind: OfWorkload, Side: rules.Dst}}, Do: Translate, Source: Source{Addr: own}, Comment: "this host, to its workloads",
 	}})
 }
 

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func TestWorkloadsKnowTheirHostByItsAddress(t *testing.T) {
 		defer in.Close()
 		return netip.MustParseAddrPort(in.RemoteAddr().String()).Addr().String()
 	}
-	own := intent.HostSettings{MTU: intent.MTUSettings{Own: [2]netip.Addr{netip.MustParseAddr(addrs["host"][0])}}}
+	own := intent.HostSettings{EndpointToHost: intent.ToHostAccept, MTU: intent.MTUSettings{Own: [2]netip.Addr{netip.MustParseAddr(addrs["host"][0])}}}
 	b := pair(nil)
 	b.Host = &own
 	h.d.Merge(b)
@@ -59,6 +60,7 @@ func TestWorkloadsKnowTheirHostByItsAddress(t *testing.T) {
 			t.Errorf("%s: seen as %s, want %s", tt.name, got, tt.want)
 		}
 	}
+	answered(t, h, gateway+":9000")
 	h.d.Merge(intent.Batch{Host: &intent.HostSettings{}})
 	apply(t, h.d)
 	if got := seen(h.ns, ""); got != gateway {
@@ -66,5 +68,40 @@ func TestWorkloadsKnowTheirHostByItsAddress(t *testing.T) {
 	}
 	if got := h.ns.Run("nft", "list", "table", "inet", "twill"); strings.Contains(got, "postrouting-host") {
 		t.Errorf("it has no address, and a stage for it:\n%s", got)
+	}
+}
+
+// answered has workload a ask a server of the host over UDP that is bound to no address, and wants the answer from somewhere: its flow has taken the
+// host's address and port, so that a translated answer would come from another port.
+func answered(t *testing.T, h *hosted, want string) {
+	t.Helper()
+	server, err := h.ns.ListenUDP(netip.MustParseAddrPort("0.0.0.0:9000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	client, err := h.a.ListenUDP(netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), 9001))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	for _, c := range []net.PacketConn{server, client} {
+		if err := c.SetReadDeadline(time.Now().Add(netnstest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.WriteTo([]byte("?"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addrs["host"][0]), 9000))); err != nil {
+		t.Fatal(err)
+	}
+	word := make([]byte, 1)
+	_, from, err := server.ReadFrom(word)
+	if err == nil {
+		_, err = server.WriteTo([]byte("!"), from)
+	}
+	if err == nil {
+		_, from, err = client.ReadFrom(word)
+	}
+	if err != nil || from.String() != want {
+		t.Errorf("an answer over UDP is from %v, want %s: %v", from, want, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/api"
 )
@@ -105,7 +106,9 @@ func (a *Allocator) Adopt(ctx context.Context, args IPArgs) (adopted bool, err e
 func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
 	err := fmt.Errorf("%w: no IPPool contains it", ErrNoPool)
 	var first Pool
-	for _, p := range w.pools {
+	// that which gives to workloads first, as holding has them
+	pools := slices.SortedStableFunc(slices.Values(w.pools), func(a, b *api.IPPool) int { return last(aside(a)) - last(aside(b)) })
+	for _, p := range pools {
 		pool, ok := poolOf(p)
 		if !ok || !pool.CIDR.Contains(addr) {
 			continue

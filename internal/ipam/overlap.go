@@ -37,19 +37,26 @@ func Overlaps(pools []*api.IPPool) map[string]string {
 
 // giving is Overlaps as assignments go by it. Of pools that no controller has judged only those exclude each other that give addresses to the same requests:
 // which of them is in use is known to nobody, and an older one that gives only what it is asked for by name, or nothing to workloads, would end what
-// another gives to all. One that a controller refused keeps its range from none: else a condition that is out of date, and no controller, would end all assignments.
+// another gives to all. Where such pools have blocks of different sizes any two exclude each other: two hosts at once could make a block of each size, with one
+// address in both. One that a controller refused keeps its range from none: else a condition that is out of date, and no controller, would end all assignments.
 func giving(pools []*api.IPPool) map[string]string {
-	var judged []*api.IPPool
-	fresh := map[string][]*api.IPPool{}
+	var judged, others []*api.IPPool
 	for _, p := range pools {
 		switch {
 		case refused(p) != nil:
 		case rank(p) == unjudged:
-			to := receivers(p)
-			fresh[to] = append(fresh[to], p)
+			others = append(others, p)
 		default:
 			judged = append(judged, p)
 		}
+	}
+	one, fresh := oneSize(others), map[string][]*api.IPPool{}
+	for _, p := range others {
+		to := ""
+		if one {
+			to = receivers(p)
+		}
+		fresh[to] = append(fresh[to], p)
 	}
 	out := Overlaps(judged)
 	for _, some := range fresh {
@@ -61,6 +68,23 @@ func giving(pools []*api.IPPool) map[string]string {
 		}
 	}
 	return out
+}
+
+// oneSize reports whether all pools of a family have blocks of one size.
+func oneSize(pools []*api.IPPool) bool {
+	sizes := map[bool]int{}
+	for _, p := range pools {
+		pool, ok := poolOf(p)
+		if !ok {
+			continue
+		}
+		four := pool.CIDR.Addr().Is4()
+		if known := sizes[four]; known != 0 && known != pool.size {
+			return false
+		}
+		sizes[four] = pool.size
+	}
+	return true
 }
 
 // aside reports whether a pool gives workloads no address that do not ask for it by name.

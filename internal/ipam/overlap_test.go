@@ -170,6 +170,7 @@ func TestPoolsThatGiveAddressesHaveNoneInCommon(t *testing.T) {
 	r := seedtest.Rand(t)
 	for range 300 {
 		var pools []*api.IPPool
+		sizes := [][]int{{26}, {26, 28}}[r.IntN(2)]
 		for i := range 1 + r.IntN(8) {
 			p := api.New(api.KindIPPool).(*api.IPPool)
 			p.Metadata.Name = fmt.Sprint("p", i)
@@ -184,6 +185,7 @@ func TestPoolsThatGiveAddressesHaveNoneInCommon(t *testing.T) {
 			}
 			p.Spec.AllowedUses = [][]string{nil, {UseTunnel}}[r.IntN(2)]
 			p.Spec.NodeSelector = []string{"", "!all()"}[r.IntN(2)]
+			p.Spec.BlockSize = sizes[r.IntN(len(sizes))]
 			pools = append(pools, p)
 		}
 		over := Overlaps(pools)
@@ -209,7 +211,7 @@ func TestPoolsThatGiveAddressesHaveNoneInCommon(t *testing.T) {
 			}
 			for _, q := range pools {
 				one := p != q && refused(p) == nil && refused(q) == nil && !p.Spec.Disabled && !q.Spec.Disabled && cidr(p).Overlaps(cidr(q))
-				if both := give[p.Metadata.Name]+give[q.Metadata.Name] == ""; one && both && (rank(p) != unjudged || rank(q) != unjudged || receivers(p) == receivers(q)) {
+				if both := give[p.Metadata.Name]+give[q.Metadata.Name] == ""; one && both && (rank(p) != unjudged || rank(q) != unjudged || receivers(p) == receivers(q) || p.Spec.BlockSize != q.Spec.BlockSize) {
 					t.Errorf("%s and %s both give addresses to %s and %s: %v", p.Metadata.Name, q.Metadata.Name, receivers(p), receivers(q), give)
 				}
 			}

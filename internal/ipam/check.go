@@ -63,6 +63,8 @@ func (f Finding) IsContainerOf(node string) bool {
 type CheckOptions struct {
 	Now   time.Time
 	Grace time.Duration // an address that was assigned more recently is not reported as a leak
+	// Watches: the caller frees only what it sees leaked for long enough by its own clock, so that it may free what nothing says the age of.
+	Watches bool
 	// NoPod reports whether Kubernetes is known to have no such pod, for which an address was allocated on a node; nil: nobody asked it.
 	NoPod func(node, namespace, pod string) bool
 	// NoService reports whether Kubernetes is known to have no such service that has this handle; nil: nobody asked it.
@@ -219,7 +221,7 @@ func (c *checking) allocation(l Allocation) {
 		c.doubtful[l.Attr.Owner[api.AttributeNode]] = true
 		f.Problem = "is allocated, and no endpoint has it"
 		f.Kept = fmt.Sprintf("nothing proves that it is leaked: look %s whether %s is still there; `twill ipam release --ip=%s` frees it", where, who, l.Addr)
-	case !known && !isMachines:
+	case !known && !isMachines && !c.Watches:
 		f.Kept = "nothing says how old it is; `twill ipam release --ip=" + l.Addr.String() + "` frees it"
 	case known && age < c.Grace:
 		f.Kept = fmt.Sprintf("it is %s old, and its endpoint may be on its way (--grace %s)", max(age, 0).Truncate(time.Second), c.Grace)

@@ -89,7 +89,7 @@ func (c *collector) look(ctx context.Context) (look, error) {
 	if err != nil {
 		return look{}, err
 	}
-	found := v.Check(ipam.CheckOptions{Now: time.Now(), NoPod: c.noPod(ctx, in), NoService: c.noService(ctx, in), NoMachine: c.noMachine(ctx, in)})
+	found := v.Check(ipam.CheckOptions{Now: time.Now(), Watches: true, NoPod: c.noPod(ctx, in), NoService: c.noService(ctx, in), NoMachine: c.noMachine(ctx, in)})
 	found = slices.DeleteFunc(found, func(f ipam.Finding) bool {
 		// Where endpoints are pods, those on a node that is gone are Kubernetes' to delete, and then nodes deletes the rest.
 		gone := c.cfg.Store == c.cfg.Cluster && f.Node() != "" && !in[f.Node()]

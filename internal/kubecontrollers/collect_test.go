@@ -56,6 +56,22 @@ ipam_ippool_size{ippool="p"} 256
 	})
 }
 
+// TestALeakOfUnknownAgeIsFreed: tunnels' addresses have no time of their assignment, nor has what old plugins assigned. How long they are nobody's the
+// controller sees for itself.
+func TestALeakOfUnknownAgeIsFreed(t *testing.T) {
+	run(t, false, func(b *bench) {
+		old := attributes("n1", "gone")
+		delete(old, api.AttributeTimestamp)
+		b.assignTo("n1", "h-gone", old)
+		tunnel := map[string]string{api.AttributeNode: "n1", api.AttributeType: "vxlanTunnelAddress"} // which it has no more
+		b.assignTo("n1", "vxlan-tunnel-addr-n1", tunnel)
+		b.after(14 * time.Minute)
+		b.wantInUse("within the grace period", "10.0.0.0", "10.0.0.1")
+		b.after(7 * time.Minute)
+		b.wantInUse("after it")
+	})
+}
+
 // TestACandidateMustStayOne: who has the address again, at one look, begins its grace period again; and so does another allocation of it.
 func TestACandidateMustStayOne(t *testing.T) {
 	run(t, false, func(b *bench) {

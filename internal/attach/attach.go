@@ -276,11 +276,10 @@ func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 	if err != nil {
 		return err // the address stays with its endpoint
 	}
-	key, err := api.Key(w)
-	if err == nil {
-		err = s.dropGift(key, r.ContainerID)
+	if key, err := api.Key(w); err == nil {
+		s.dropGift(key, r.ContainerID)
 	}
-	if err := errors.Join(err, s.dropTarget(r), s.leave(ctx, r)); err != nil {
+	if err := errors.Join(s.dropTarget(r), s.leave(ctx, r)); err != nil {
 		return err
 	}
 	return s.release(ctx, r, addrsOf(had), all())

@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/twillnet/twill/internal/attach/wire"
 )
 
 // What endpoints were given outlives the agent, in a file of each: else the next one would go by what the kubelet still reports, and take the address
@@ -30,10 +33,7 @@ func (s *Server) giftFile(key string) string {
 func (s *Server) give(key string, g Given) {
 	text, err := json.Marshal(gift{key, g})
 	if err == nil {
-		err = os.MkdirAll(s.cfg.Notes, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(s.giftFile(key), text, 0o600)
+		err = wire.WriteNote(s.giftFile(key), text)
 	}
 	if err != nil {
 		s.cfg.Log.Warn("an agent that starts before the kubelet reports a pod's new addresses will go by its old ones", "endpoint", key, "err", err)
@@ -53,6 +53,9 @@ func (s *Server) readGifts() {
 		}
 		path := filepath.Join(s.cfg.Notes, f.Name())
 		g, err := readGift(path)
+		if err == nil && s.giftFile(g.Key) != path {
+			err = fmt.Errorf("it is of endpoint %s", g.Key)
+		}
 		if err != nil {
 			s.cfg.Log.Warn("a pod may have the address of its last sandbox until the kubelet reports the new one", "file", path, "err", err)
 			continue
@@ -61,20 +64,19 @@ func (s *Server) readGifts() {
 	}
 }
 
-// dropGift forgets what an endpoint was given for a container, which is detached.
-func (s *Server) dropGift(key, container string) error {
+// dropGift forgets what an endpoint was given for a container, which is detached. A file that stays says nothing of another container.
+func (s *Server) dropGift(key, container string) {
 	path := s.giftFile(key)
 	g, err := readGift(path)
 	if err == nil && g.Container != container {
-		return nil // a later one's
+		return // a later one's
 	}
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		err = os.Remove(path)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.cfg.Log.Warn("what a container was given stays noted", "file", path, "err", err)
 	}
-	return err
 }
 
 func readGift(path string) (g gift, err error) {

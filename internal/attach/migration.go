@@ -74,10 +74,7 @@ func (s *Server) await(ctx context.Context, r wire.Request, want wanted) (out wi
 func (s *Server) addTarget(t target) error {
 	text, err := json.Marshal(t)
 	if err == nil {
-		err = os.MkdirAll(s.cfg.Notes, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(s.targetFile(t.Request.Ref), text, 0o600)
+		err = wire.WriteNote(s.targetFile(t.Request.Ref), text)
 	}
 	if err != nil {
 		return err

@@ -62,14 +62,18 @@ func LeaveNoteIn(dir string, r Ref) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	return WriteNote(filepath.Join(dir, filepath.Base(r.NoteName()))+".json", text)
+}
+
+// WriteNote writes a file of a directory of notes, which it makes: whole, or not at all.
+func WriteNote(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	name := filepath.Join(dir, filepath.Base(r.NoteName()))
-	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(name+".new", name+".json")
+	return os.Rename(path+".new", path)
 }
 
 // MTUFileOf is the file in which the agent of a socket says how large packets of workloads may be. That of a host's own agent is where upstream's plugin

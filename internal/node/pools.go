@@ -187,28 +187,34 @@ func EnsurePools(ctx context.Context, store datastore.Store, w Pools) error {
 	if err != nil {
 		return err
 	}
+	var refused []error
 	for _, p := range wanted {
 		if has[netip.MustParsePrefix(p.Spec.CIDR).Addr().Is4()] {
 			continue
 		}
-		if err := mayBeMade(ctx, store, p); err != nil {
+		err := mayBeMade(ctx, store, p)
+		if errors.Is(err, errRefused) { // that of the other family may be
+			refused = append(refused, err)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if _, err := resources.CreateNew(ctx, store, p); err != nil && !errors.Is(err, datastore.ErrExists) {
 			return fmt.Errorf("make IPPool %s: %w", p.Metadata.Name, err)
 		}
 	}
-	return nil
+	return errors.Join(refused...)
 }
 
-// errOddBlocks is that of a range in which a former pool left blocks of another size.
-var errOddBlocks = errors.New("no pool is made of CALICO_IPV4POOL_BLOCK_SIZE, or CALICO_IPV6POOL_BLOCK_SIZE, or its default")
+// errRefused is that of a first pool that would be refused if a user applied it: in its range a former pool may have left blocks of another size.
+var errRefused = errors.New("what CALICO_IPV4POOL_… and CALICO_IPV6POOL_…, or their defaults, say is refused")
 
 // mayBeMade refuses a pool that `twill apply` would refuse, too.
 func mayBeMade(ctx context.Context, store datastore.Store, p *api.IPPool) error {
 	err := resources.CheckPools(ctx, store, []resources.Manifest{{File: "the first pool", Document: api.Document{Resource: p}}})
 	if wrong := (*api.FieldError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("%w: %w", errOddBlocks, err)
+		return fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return err
 }

@@ -57,6 +57,7 @@ func TestAPoolOverBlocksOfAnotherSizeIsNotMade(t *testing.T) {
 	} {
 		clitest.NothingSet(t)
 		t.Setenv("CALICO_IPV4POOL_CIDR", tt.cidr)
+		t.Setenv("CALICO_IPV6POOL_CIDR", "fd48::/48")
 		store := memstore.New()
 		left := api.Update{Key: api.BlockKey(netip.MustParsePrefix("10.48.0.0/28")), Value: []byte(`{}`)}
 		if _, err := store.Create(t.Context(), left); err != nil {
@@ -71,6 +72,9 @@ func TestAPoolOverBlocksOfAnotherSizeIsNotMade(t *testing.T) {
 		}
 		if _, err := store.Get(t.Context(), api.KeyPrefix(api.KindIPPool, "")+"default-ipv4-ippool"); (err == nil) != tt.made {
 			t.Errorf("%s: %v", tt.name, err)
+		}
+		if _, err := store.Get(t.Context(), api.KeyPrefix(api.KindIPPool, "")+"default-ipv6-ippool"); err != nil {
+			t.Errorf("%s: the pool of the other family: %v", tt.name, err)
 		}
 	}
 }

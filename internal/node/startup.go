@@ -86,7 +86,7 @@ func (s Startup) Fill(ctx context.Context, store datastore.Store) error {
 	pools := s.Pools
 	pools.Unasked, pools.Subnets = true, k.Subnets
 	err := EnsurePools(ctx, store, pools)
-	if errors.Is(err, errNoneFree) || errors.Is(err, errOddBlocks) { // it does not go away by itself
+	if errors.Is(err, errNoneFree) || errors.Is(err, errRefused) { // it does not go away by itself
 		s.Log.Error("no pool is made", "err", err)
 		err = nil
 	}

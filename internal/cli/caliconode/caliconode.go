@@ -207,7 +207,7 @@ func newFlags(w io.Writer) flags {
 var meanings = map[string]string{
 	"v": "print the version", "felix": "run the agent", "bpf": "refused: there is no BPF dataplane", "init": "close this host until its agent has programmed it",
 	"startup": "make the datastore ready and write this node's addresses", "shutdown": "nothing: policy stays in force", "monitor-addresses": "keep this node's addresses in its Node",
-	"complete-startup": "wait until the agent is ready, and say in Kubernetes that the node has a network; then wait; it ends after five minutes without, with an error", "confd": "keep BIRD's configuration, and render templates of users", "allocate-tunnel-addrs": "wait: the agent assigns them",
+	"complete-startup": "wait until the agent is ready, say in Kubernetes that the node has a network, and go on until it is stopped; an error if the agent is not ready within five minutes", "confd": "keep BIRD's configuration, and render templates of users", "allocate-tunnel-addrs": "wait: the agent assigns them",
 	"monitor-token": "wait: the plugin needs no token", "node-services": "keep this node's addresses: the rest is the agent's and the speaker's", "hostpath-init": "nothing: the daemons run as root",
 	"status-reporter": "wait: the speaker writes CalicoNodeStatus", "show-status": "print what runs on this host",
 }

@@ -29,6 +29,9 @@ var (
 // upstream's does: a supervisor starts again what ends.
 func (c *command) completeStartup(ctx context.Context) error {
 	done, err := c.sayNetwork(ctx)
+	if ctx.Err() != nil {
+		return nil // it was told to end
+	}
 	if err != nil {
 		return err
 	}
@@ -80,8 +83,6 @@ func onceReady(ctx context.Context, l conn.Local, do func() error) (why string, 
 			}
 		}
 		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
 		case <-over.Done():
 			return why, err
 		case <-time.After(lookEach):

@@ -26,8 +26,11 @@ func (r Route) At(link string) Route {
 
 // Coming are those of Links whose machine is still on another host.
 func (r Route) Coming() (out []string) {
+	if r.Kind != RouteLink {
+		return nil
+	}
 	for _, link := range r.Links() {
-		if r.Kind == RouteLink && r.At(link).Move == Comes {
+		if r.At(link).Move == Comes {
 			out = append(out, link)
 		}
 	}

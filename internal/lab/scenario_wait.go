@@ -110,13 +110,10 @@ func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) 
 	return strings.TrimSpace(out.String()), err
 }
 
-// waitPatience is the timeout of `wait`: an agent notices a silent store after 20 to 30 s.
-const waitPatience = 2 * time.Minute
-
 // waitStatus reads what the agent writes for orchestrators (docs/design/datamodel.md#status).
 func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 	w := c.named(a.Workload)
-	return until(ctx, waitPatience, func(ctx context.Context) error {
+	return until(ctx, scenarioPatience, func(ctx context.Context) error {
 		store, err := c.store(ctx)
 		if err != nil {
 			return err
@@ -143,7 +140,7 @@ func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 }
 
 func (c *scenario) waitLog(ctx context.Context, a script.WaitLog) error {
-	return until(ctx, waitPatience, func(context.Context) error {
+	return until(ctx, scenarioPatience, func(context.Context) error {
 		log, err := os.ReadFile(c.logFile(a.Who))
 		if err == nil && !a.Pattern.Match(log) {
 			err = fmt.Errorf("nothing in the log of %s matches", a.Who)
@@ -153,7 +150,7 @@ func (c *scenario) waitLog(ctx context.Context, a script.WaitLog) error {
 }
 
 func (c *scenario) waitExec(ctx context.Context, a script.WaitExec) error {
-	return until(ctx, waitPatience, func(ctx context.Context) error {
+	return until(ctx, scenarioPatience, func(ctx context.Context) error {
 		if err := c.exec(ctx, a.Exec); err != nil {
 			return err
 		}
@@ -192,7 +189,7 @@ func (c *scenario) status(ctx context.Context, a script.Status) error {
 }
 
 func (c *scenario) waitMetric(ctx context.Context, a script.WaitMetric) error {
-	return until(ctx, waitPatience, func(ctx context.Context) error {
+	return until(ctx, scenarioPatience, func(ctx context.Context) error {
 		text, err := scrape(ctx, c.agentSocket(a.Host))
 		if err != nil {
 			return err

@@ -246,21 +246,24 @@ func (p *pair) moving(all []*stream, what string) {
 	}
 }
 
-// silent waits for a second in which nothing arrives: streams never rest, so one that is not cut has none. What was on its way may be long in coming on a
-// busy machine.
+// silent waits until nothing arrives for a second, by ten looks: streams never rest, so one that is not cut has none; and a process that does not run
+// does not look. What was on its way may be long in coming on a busy machine.
 func (p *pair) silent(all []*stream, what string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		before := count(all)
-		<-time.After(time.Second)
-		after := count(all)
-		if slices.Equal(before, after) {
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	before, quiet := count(all), 0
+	for deadline := time.Now().Add(patience); quiet < 10; {
+		<-look.C
+		now := count(all)
+		if quiet++; !slices.Equal(before, now) {
+			quiet = 0
+		}
+		if quiet == 0 && time.Now().After(deadline) {
+			p.t.Errorf("%s: bytes come through: of each %v, and %v at the next look", what, before, now)
 			return
 		}
-		if time.Now().After(deadline) {
-			p.t.Errorf("%s: bytes come through: of each %v, and %v a second later", what, before, after)
-			return
-		}
+		before = now
 	}
 }
 

@@ -18,7 +18,7 @@ func (s *Server) derives(key string) bool {
 }
 
 // derived are the updates of an endpoint as the datastore made it, and of its profiles: the watch may not have brought those of a namespace or an
-// account that is as new as the pod. Has it other networks than it was given, the Kernel is told of them.
+// account that is as new as the pod. If it has other networks than it was given, the Kernel gives it those.
 func (s *Server) derived(ctx context.Context, r wire.Request, now api.Update, networks []string) ([]api.Update, error) {
 	st, err := api.DecodeStored(now)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/twillnet/twill/api"
 )
@@ -106,13 +105,8 @@ func (a *Allocator) Adopt(ctx context.Context, args IPArgs) (adopted bool, err e
 func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
 	err := fmt.Errorf("%w: no IPPool contains it", ErrNoPool)
 	var first Pool
-	// that which gives to workloads first, as holding has them
-	pools := slices.SortedStableFunc(slices.Values(w.pools), func(a, b *api.IPPool) int { return last(aside(a)) - last(aside(b)) })
-	for _, p := range pools {
-		pool, ok := poolOf(p)
-		if !ok || !pool.CIDR.Contains(addr) {
-			continue
-		}
+	for _, p := range w.containing(addr) {
+		pool, _ := poolOf(p)
 		why := cmp.Or(w.yields(p), (requester{use: use, pools: []string{pool.Name}}).unsuitable(p, pool))
 		if why == "" {
 			return pool, nil

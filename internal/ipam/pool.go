@@ -260,23 +260,26 @@ func (w *resources) yields(p *api.IPPool) string {
 	return "gives none: it has addresses in common with pool " + by
 }
 
-// holding are the pools of an address: of several that have it those that give it, first that which gives it to workloads, or else the first; nil: there is none.
-func (w *resources) holding(addr netip.Addr) (give []*api.IPPool) {
-	var first []*api.IPPool
+// containing are the pools that have an address, those that give to workloads first.
+func (w *resources) containing(addr netip.Addr) (out []*api.IPPool) {
 	for _, p := range w.pools {
-		if pool, ok := poolOf(p); !ok || !pool.CIDR.Contains(addr) {
-			continue
-		}
-		if w.over[p.Metadata.Name] == "" && refused(p) == nil && !p.Spec.Disabled {
-			give = append(give, p)
-		} else if first == nil {
-			first = []*api.IPPool{p}
+		if pool, ok := poolOf(p); ok && pool.CIDR.Contains(addr) {
+			out = append(out, p)
 		}
 	}
-	if give == nil {
-		return first
+	slices.SortStableFunc(out, func(a, b *api.IPPool) int { return last(aside(a)) - last(aside(b)) })
+	return out
+}
+
+// holding are those of containing that give the address, or else the first of them; nil: there is none.
+func (w *resources) holding(addr netip.Addr) []*api.IPPool {
+	all := w.containing(addr)
+	give := slices.DeleteFunc(slices.Clone(all), func(p *api.IPPool) bool {
+		return w.over[p.Metadata.Name] != "" || refused(p) != nil || p.Spec.Disabled
+	})
+	if len(give) == 0 {
+		return all[:min(1, len(all))]
 	}
-	slices.SortStableFunc(give, func(a, b *api.IPPool) int { return last(aside(a)) - last(aside(b)) })
 	return give
 }
 

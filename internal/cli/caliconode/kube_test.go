@@ -19,15 +19,22 @@ import (
 // TestMain ends the API server that tests have in common.
 func TestMain(m *testing.M) { os.Exit(kubetest.Main(m.Run, kubetest.Config{})) }
 
-// TestStartupOnKubernetes: what kubeadm left is read, settings of one node are not made, and a Node keeps the name that Kubernetes has for it.
-func TestStartupOnKubernetes(t *testing.T) {
-	alone(t)
+// defined is the API server, with the definitions of all kinds.
+func defined(t *testing.T) *kubetest.Server {
+	t.Helper()
 	srv := kubetest.Start(t)
 	all, err := crds.Documents(crds.Definitions(form.V3))
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv.Apply(t, all)
+	return srv
+}
+
+// TestStartupOnKubernetes: what kubeadm left is read, settings of one node are not made, and a Node keeps the name that Kubernetes has for it.
+func TestStartupOnKubernetes(t *testing.T) {
+	alone(t)
+	srv := defined(t)
 	srv.Apply(t, `
 apiVersion: v1
 kind: Node
@@ -75,12 +82,7 @@ data:
 // TestAStartOnKubernetesThatMayListAndNotWatch ends all the same: it need not learn of changes.
 func TestAStartOnKubernetesThatMayListAndNotWatch(t *testing.T) {
 	alone(t)
-	srv := kubetest.Start(t)
-	all, err := crds.Documents(crds.Definitions(form.V3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Apply(t, all)
+	srv := defined(t)
 	srv.Apply(t, `
 apiVersion: v1
 kind: Node

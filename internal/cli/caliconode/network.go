@@ -25,12 +25,12 @@ var (
 )
 
 // completeStartup says of this node in Kubernetes that it has a network, once the daemons of this host are ready: upstream's controllers, and
-// calico-node -shutdown, say that it has none, and leave it to the node to take that back (decision 115). Then it waits until it is told to end, as
+// calico-node -shutdown, say that it has none, and leave it to the node to take that back (decision 115). Then it waits until it is stopped, as
 // upstream's does: a supervisor starts again what ends.
 func (c *command) completeStartup(ctx context.Context) error {
 	done, err := c.sayNetwork(ctx)
 	if ctx.Err() != nil {
-		return nil // it was told to end
+		return nil // it was stopped
 	}
 	if err != nil {
 		return err

@@ -17,28 +17,10 @@ func TestWorkloadsKnowTheirHostByItsAddress(t *testing.T) {
 	const gateway, second = "169.254.1.1", "192.0.2.77"
 	h.ns.Addr("lo", second+"/32")
 	h.ns.Run("ip", "addr", "change", gateway+"/32", "dev", "calia", "scope", "link") // as the agent has it
+	web := netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), 8080)
 	seen := func(from *netnstest.NS, source string) string {
 		t.Helper()
-		l, err := h.a.ListenTCP(netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), 8080))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		var src netip.AddrPort
-		if source != "" {
-			src = netip.AddrPortFrom(netip.MustParseAddr(source), 0)
-		}
-		c, err := from.DialTCP(src, netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), 8080), time.Now().Add(netnstest.Patience))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		in, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer in.Close()
-		return netip.MustParseAddrPort(in.RemoteAddr().String()).Addr().String()
+		return seenAs(t, h.a, web, from, source, web)
 	}
 	own := intent.HostSettings{EndpointToHost: intent.ToHostAccept, MTU: intent.MTUSettings{Own: [2]netip.Addr{netip.MustParseAddr(addrs["host"][0])}}}
 	b := pair(nil)
@@ -69,6 +51,32 @@ func TestWorkloadsKnowTheirHostByItsAddress(t *testing.T) {
 	if got := h.ns.Run("nft", "list", "table", "inet", "twill"); strings.Contains(got, "postrouting-host") {
 		t.Errorf("it has no address, and a stage for it:\n%s", got)
 	}
+}
+
+// seenAs is the address as which a server that listens in a namespace sees who opens a TCP connection to it, by an address that may be translated. An empty
+// source is the kernel's choice.
+func seenAs(t *testing.T, server *netnstest.NS, at netip.AddrPort, from *netnstest.NS, source string, to netip.AddrPort) string {
+	t.Helper()
+	l, err := server.ListenTCP(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var src netip.AddrPort
+	if source != "" {
+		src = netip.AddrPortFrom(netip.MustParseAddr(source), 0)
+	}
+	c, err := from.DialTCP(src, to, time.Now().Add(netnstest.Patience))
+	if err != nil {
+		t.Fatalf("to %s: %v", to, err)
+	}
+	defer c.Close()
+	in, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	return netip.MustParseAddrPort(in.RemoteAddr().String()).Addr().String()
 }
 
 // answered has workload a ask a server of the host over UDP that is bound to no address, and wants the answer from somewhere: its flow has taken the

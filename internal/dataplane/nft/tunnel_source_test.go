@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
@@ -39,28 +38,10 @@ func TestTheHostHasTheTunnelsAddressInIt(t *testing.T) {
 				far.Route(other + bits + " via " + tt.own + " dev eth0")
 			}
 			h.ns.Run("nft", fmt.Sprintf("table %s proxy%d { chain output { type nat hook output priority -100; %s daddr %s dnat to %s; }; }", ip, tt.kind, ip, tt.service, tt.far))
+			port := func(a string) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(a), 8080) }
 			seen := func(from *netnstest.NS, source, to string) string {
 				t.Helper()
-				l, err := far.ListenTCP(netip.AddrPortFrom(netip.MustParseAddr(tt.far), 8080))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer l.Close()
-				var src netip.AddrPort
-				if source != "" {
-					src = netip.AddrPortFrom(netip.MustParseAddr(source), 0)
-				}
-				c, err := from.DialTCP(src, netip.AddrPortFrom(netip.MustParseAddr(to), 8080), time.Now().Add(netnstest.Patience))
-				if err != nil {
-					t.Fatalf("to %s: %v", to, err)
-				}
-				defer c.Close()
-				in, err := l.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer in.Close()
-				return netip.MustParseAddrPort(in.RemoteAddr().String()).Addr().String()
+				return seenAs(t, far, port(tt.far), from, source, port(to))
 			}
 			want := func(when, service string) {
 				t.Helper()

@@ -87,12 +87,10 @@ func (p plugin) attachAs(ns, name, container string) pod {
 	return out
 }
 
-func TestAPodIsProtectedWhenThePluginReturns(t *testing.T) {
-	s := kubetest.Start(t)
-	n := newNode(t, s, "n2")
-	n.define()
-	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.66.0.0/24, blockSize: 26, nodeSelector: all()}\n")
-	ns := s.Namespace(t)
+// guarded makes a namespace in which pods with app=web receive from those with app=client alone.
+func guarded(t *testing.T, s *kubetest.Server) (ns string) {
+	t.Helper()
+	ns = s.Namespace(t)
 	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
 	s.Apply(t, strings.ReplaceAll(`apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -101,6 +99,15 @@ spec:
   podSelector: {matchLabels: {app: web}}
   ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]
 `, "NS", ns))
+	return ns
+}
+
+func TestAPodIsProtectedWhenThePluginReturns(t *testing.T) {
+	s := kubetest.Start(t)
+	n := newNode(t, s, "n2")
+	n.define()
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.66.0.0/24, blockSize: 26, nodeSelector: all()}\n")
+	ns := guarded(t, s)
 	n.agent(s.Kubeconfig)
 	n.ready()
 	p := n.plugin()

@@ -17,15 +17,7 @@ func TestAPodWithANewSandboxHasItsNewAddressWhenThePluginReturns(t *testing.T) {
 	n.define()
 	s.Clear(t, "projectcalico.org/v3", "globalnetworkpolicies", "ippools", "ipamblocks", "ipamhandles", "blockaffinities") // of tests before
 	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.67.0.0/24, blockSize: 26, nodeSelector: all()}\n")
-	ns := s.Namespace(t)
-	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
-	s.Apply(t, strings.ReplaceAll(`apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: NS}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]
-`, "NS", ns))
+	ns := guarded(t, s)
 	n.agent(s.Kubeconfig)
 	n.ready()
 	p := n.plugin()

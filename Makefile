@@ -114,12 +114,12 @@ KUBE_SOME := internal/cli/caliconode internal/cli/doctor internal/ipam internal/
 KUBE_CLI := internal/cli/cluster internal/cli/explain internal/cli/get internal/cli/ipam internal/cli/manifests internal/cli/resources internal/cli/show
 kube-api: deps-bird ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache
 	go run ./hack/kube
-	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)
-	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run 'Kubernetes|APIServer' $(KUBE_SOME:%=./%)
-	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer . -each 30
-	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer ./internal/chaostest
-	for group in projectcalico.org/v3 crd.projectcalico.org/v1; do REQUIRE_KUBE=1 go test -count=1 -timeout 15m $(KUBE_CLI:%=./%) -on-api-server $$group \
-		&& REQUIRE_KUBE=1 go test -count=1 -timeout 15m -run 'Guide|OneWord|AnotherNamespace|Complete|Half|Directory' ./internal/cli -on-api-server $$group || exit 1; done
+	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 30m $(KUBE:%=./%)
+	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'Kubernetes|APIServer' $(KUBE_SOME:%=./%)
+	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run APIServer . -each 30
+	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run APIServer ./internal/chaostest
+	for group in projectcalico.org/v3 crd.projectcalico.org/v1; do REQUIRE_KUBE=1 go test -count=1 -timeout 30m $(KUBE_CLI:%=./%) -on-api-server $$group \
+		&& REQUIRE_KUBE=1 go test -count=1 -timeout 30m -run 'Guide|OneWord|AnotherNamespace|Complete|Half|Directory' ./internal/cli -on-api-server $$group || exit 1; done
 
 kube-conformance: deps ## all of cyclonus' cases, and the conformance tests of cluster-wide policies, with pods and policies in a real API server; kube-api has a fixed sample
 	go run ./hack/kube

@@ -61,6 +61,12 @@ const (
 	ReasonPoolDisabled   = "PoolDisabled"
 )
 
+// The condition of a pool of which few addresses are left, and its reason. A pool that has enough of them does not have the condition.
+const (
+	ConditionNearlyFull     = "AddressSpaceNearlyFull"
+	ReasonThresholdExceeded = "ThresholdExceeded"
+)
+
 // Finalizers of upstream's controllers, by which a pool stays until its addresses are released, and a tier until it holds no policy.
 const (
 	FinalizerIPPool = "projectcalico.org/ippool-finalizer"

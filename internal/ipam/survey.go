@@ -230,6 +230,25 @@ func (v *Survey) UsedOfPool(pool netip.Prefix, blocks []*api.Block) Usage {
 	return u
 }
 
+// BlocksOfPools are the blocks of each pool, by its name, sorted; those of none are of the empty one.
+func (v *Survey) BlocksOfPools() map[string][]*api.Block {
+	of := map[string][]*api.Block{}
+	for _, b := range v.Blocks {
+		p, _ := v.PoolOf(b.CIDR)
+		of[p.Name] = append(of[p.Name], b)
+	}
+	return of
+}
+
+// UsedOfPools counts the addresses of each pool, by its name.
+func (v *Survey) UsedOfPools() map[string]Usage {
+	of, out := v.BlocksOfPools(), map[string]Usage{}
+	for _, p := range v.Pools {
+		out[p.Name] = v.UsedOfPool(p.CIDR, of[p.Name])
+	}
+	return out
+}
+
 // Reserved is how many addresses of a prefix reservations have, in use or not.
 func (v *Survey) Reserved(of netip.Prefix) (n float64) {
 	var seen []netip.Prefix

@@ -46,6 +46,7 @@ type bench struct {
 	services map[string]apiserver.Service // by namespace/name
 	podErr   error
 	deleted  int
+	counted  func(map[string]ipam.Usage) // nil: nobody asks
 }
 
 func (b *bench) Write(p []byte) (int, error) {
@@ -71,7 +72,7 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 		log := slog.New(slog.NewTextHandler(b, nil))
 		get := func() Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings }
 		m := metrics.NewControllers(b.registry)
-		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, HasPod: b.hasPod, HasMachine: b.hasMachine, Services: b, Metrics: m, Turn: func(string, error) {}, Log: log})
+		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, HasPod: b.hasPod, HasMachine: b.hasMachine, Services: b, Counted: b.count, Metrics: m, Turn: func(string, error) {}, Log: log})
 		b.nodes = newNodes(nodeConfig{Store: b.store, Cluster: b.kube, Settings: get, Deleted: func() { b.deleted++ }, Turn: func(string, error) {}, Log: log})
 		var done sync.WaitGroup
 		for _, run := range []func(context.Context) error{b.collector.run, b.nodes.run} {
@@ -89,6 +90,16 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 		}()
 		test(b)
 	})
+}
+
+// count passes what the collector counted to who asks for it.
+func (b *bench) count(usage map[string]ipam.Usage) {
+	b.mu.Lock()
+	counted := b.counted
+	b.mu.Unlock()
+	if counted != nil {
+		counted(usage)
+	}
 }
 
 func (b *bench) hasPod(_ context.Context, namespace, name string) (bool, error) {

@@ -28,9 +28,11 @@ type collectConfig struct {
 	// HasMachine asks Kubernetes whether there is a virtual machine of that name.
 	HasMachine func(ctx context.Context, namespace, name string) (bool, error)
 	Services   clusterServices
-	Metrics    *metrics.Controllers
-	Turn       func(key string, err error)
-	Log        *slog.Logger
+	// Counted is told how many addresses of each pool are in use, at each look. Nil: nobody asks.
+	Counted func(map[string]ipam.Usage)
+	Metrics *metrics.Controllers
+	Turn    func(key string, err error)
+	Log     *slog.Logger
 }
 
 // collector frees addresses that nobody has, gives blocks up that nodes can do without, and repairs what disagrees: what
@@ -337,4 +339,7 @@ func (c *collector) count(l look) {
 		}
 	}
 	c.cfg.Metrics.Addresses(a)
+	if c.cfg.Counted != nil {
+		c.cfg.Counted(l.survey.UsedOfPools())
+	}
 }

@@ -22,14 +22,14 @@ type holdConfig struct {
 // lookAtHeld is how often what holds a resource that is being deleted is looked at.
 const lookAtHeld = 5 * time.Second
 
-// heldResource is a resource as it should be: with a finalizer, or without, and with a condition.
+// heldResource is a resource as it should be: with a finalizer, or without, and with conditions. Of other conditions it keeps what it has.
 type heldResource struct {
-	at        api.Update
-	meta      *api.ObjectMeta
-	has       []api.Condition
-	finalizer string
-	hold      bool
-	condition *api.Condition // nil: what it says stays
+	at         api.Update
+	meta       *api.ObjectMeta
+	has        []api.Condition
+	finalizer  string
+	hold       bool
+	conditions []api.Condition // one of a type; without a status it should not have it
 }
 
 // write makes a resource so, and returns whether there was anything to do. All else that is stored stays as it is.
@@ -42,8 +42,8 @@ func (h heldResource) write(ctx context.Context, s datastore.Store) (bool, error
 	if h.hold != slices.Contains(h.meta.Finalizers, h.finalizer) {
 		patch["metadata"] = map[string]any{"finalizers": h.finalizers()}
 	}
-	if h.condition != nil && !h.holds() {
-		patch["status"] = map[string]any{"conditions": h.conditions(tree)}
+	if slices.ContainsFunc(h.conditions, func(c api.Condition) bool { return !h.holds(c) }) {
+		patch["status"] = map[string]any{"conditions": h.written(tree)}
 	}
 	if len(patch) == 0 {
 		return false, nil
@@ -71,36 +71,40 @@ func (h heldResource) finalizers() any {
 	return out
 }
 
-// previous is the condition that it has of the type.
-func (h heldResource) previous() *api.Condition {
-	i := slices.IndexFunc(h.has, func(c api.Condition) bool { return c.Type == h.condition.Type })
-	if i < 0 {
-		return nil
+// previous is the condition that it has of a type; without a status: none.
+func (h heldResource) previous(of string) (was api.Condition) {
+	if i := slices.IndexFunc(h.has, func(c api.Condition) bool { return c.Type == of }); i >= 0 {
+		was = h.has[i]
 	}
-	return &h.has[i]
+	return was
 }
 
-// holds reports whether it has the condition.
-func (h heldResource) holds() bool {
-	was := h.previous()
-	return was != nil && was.Status == h.condition.Status && was.Reason == h.condition.Reason && was.Message == h.condition.Message
+// holds reports whether it has a condition, or does not have one that it should not.
+func (h heldResource) holds(c api.Condition) bool {
+	was := h.previous(c.Type)
+	return was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message
 }
 
-// conditions are those of a stored document, with ours. Since when it holds is known by when it began to.
-func (h heldResource) conditions(tree any) []any {
-	c := h.condition
-	since := time.Now().UTC().Format(time.RFC3339)
-	if was := h.previous(); was != nil && was.Status == c.Status && was.LastTransitionTime != "" {
-		since = was.LastTransitionTime
-	}
+// written are the conditions of a stored document, with ours. Since when one holds is known by when it began to.
+func (h heldResource) written(tree any) []any {
 	document, _ := tree.(map[string]any)
 	status, _ := document["status"].(map[string]any)
-	list, _ := status["conditions"].([]any)
-	out := slices.DeleteFunc(slices.Clone(list), func(v any) bool {
-		other, _ := v.(map[string]any)
-		return other["type"] == c.Type
-	})
-	return append(out, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message, "lastTransitionTime": since})
+	out, _ := status["conditions"].([]any)
+	for _, c := range h.conditions {
+		out = slices.DeleteFunc(slices.Clone(out), func(v any) bool {
+			other, _ := v.(map[string]any)
+			return other["type"] == c.Type
+		})
+		if c.Status == "" {
+			continue
+		}
+		since := time.Now().UTC().Format(time.RFC3339)
+		if was := h.previous(c.Type); was.Status == c.Status && was.LastTransitionTime != "" {
+			since = was.LastTransitionTime
+		}
+		out = append(out, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message, "lastTransitionTime": since})
+	}
+	return out
 }
 
 // inKeyOrder are the values of a map, sorted by their keys.

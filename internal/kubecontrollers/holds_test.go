@@ -19,7 +19,9 @@ func holding(t *testing.T, test func(*bench)) {
 	t.Helper()
 	run(t, false, func(b *bench) {
 		cfg := holdConfig{Store: b.store, Turn: func(string, error) {}, Log: slog.New(slog.NewTextHandler(b, nil))}
-		for _, run := range []func(context.Context) error{newPools(cfg).loop.Run, newTiers(cfg).loop.Run} {
+		pools := newPools(cfg)
+		b.set(func() { b.counted = pools.counted })
+		for _, run := range []func(context.Context) error{pools.loop.Run, newTiers(cfg).loop.Run} {
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan struct{})
 			go func() { defer close(done); _ = run(ctx) }()

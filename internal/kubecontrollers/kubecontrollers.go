@@ -190,7 +190,7 @@ func (p *process) controllers() map[string]func(context.Context) error {
 		"configuration": {running.loop.Run, running.loop.Synced},
 		"policynames":   {names.loop.Run, names.loop.Synced},
 	}
-	p.others(all, log)
+	p.others(all, gc, log)
 	p.mu.Lock()
 	p.again = []func(){nodes.again, gc.again, balancer.again, hosts.Again, names.again}
 	p.mu.Unlock()
@@ -198,10 +198,11 @@ func (p *process) controllers() map[string]func(context.Context) error {
 }
 
 // others are the controllers of one kind of datastore alone.
-func (p *process) others(all map[string]part, log func(part string) *slog.Logger) {
+func (p *process) others(all map[string]part, gc *collector, log func(part string) *slog.Logger) {
 	if p.same { // an object of Kubernetes' API that is deleted stays for as long as it has finalizers; elsewhere it is gone
 		pools := newPools(holdConfig{Store: p.store, Turn: p.faults.turn("pools"), Log: log("pools")})
 		tiers := newTiers(holdConfig{Store: p.store, Turn: p.faults.turn("tiers"), Log: log("tiers")})
+		gc.cfg.Counted = pools.counted
 		all["pools"], all["tiers"] = part{pools.loop.Run, pools.loop.Synced}, part{tiers.loop.Run, tiers.loop.Synced}
 		return
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -13,13 +15,17 @@ import (
 	"github.com/twillnet/twill/internal/ipam"
 )
 
-// pools says of each IPPool whether addresses of it may be given out, in its condition Allocatable, and holds one that is deleted by upstream's
-// finalizer until its blocks are gone. All pools are one key: whether one overlaps others is judged by all there are.
+// pools says of each IPPool whether addresses of it may be given out, and whether few are left, in its conditions Allocatable and
+// AddressSpaceNearlyFull, and holds one that is deleted by upstream's finalizer until its blocks are gone. All pools are one key: whether one overlaps
+// others is judged by all there are.
 type pools struct {
 	cfg       holdConfig
 	addresses *ipam.Allocator
 	loop      *controller.Controller
 	stored    map[string]*pool // the loop's alone
+
+	mu    sync.Mutex
+	usage map[string]ipam.Usage // by name, of the last look at all addresses; of others it is not known
 }
 
 // pool is a stored IPPool.
@@ -44,6 +50,14 @@ func newPools(cfg holdConfig) *pools {
 	return p
 }
 
+// counted takes over how many addresses of each pool are in use.
+func (p *pools) counted(usage map[string]ipam.Usage) {
+	p.mu.Lock()
+	p.usage = usage
+	p.mu.Unlock()
+	p.loop.Enqueue(allPools, time.Second) // what this process has just written is seen by then
+}
+
 // observe takes over a change. One that cannot be read, or has no range, gives no addresses: it is left as it is.
 func (p *pools) observe(u api.Update) []string {
 	delete(p.stored, u.Key)
@@ -60,7 +74,13 @@ func (p *pools) observe(u api.Update) []string {
 
 // reconcile writes what is to be said of pools, and lets go of those that nothing hangs on.
 func (p *pools) reconcile(ctx context.Context) (again time.Time, err error) {
+	p.mu.Lock()
+	usage := p.usage
+	p.mu.Unlock()
 	for _, v := range judgePools(inKeyOrder(p.stored)) {
+		if u, known := usage[v.meta.Name]; known && u.Addresses == ipam.Size(v.cidr) {
+			v.conditions = append(v.conditions, nearlyFull(u))
+		}
 		if v.terminating && v.hold && slices.Contains(v.meta.Finalizers, v.finalizer) {
 			inUse, left, rerr := p.addresses.RetireBlocks(ctx, v.cidr)
 			if rerr != nil {
@@ -68,12 +88,12 @@ func (p *pools) reconcile(ctx context.Context) (again time.Time, err error) {
 				continue
 			}
 			if v.hold = left > 0; v.hold {
-				v.condition.Message = fmt.Sprintf("it is being deleted, and stays until its addresses are released: %d of them are in use, in %d blocks", inUse, left)
+				v.conditions[0].Message = fmt.Sprintf("it is being deleted, and stays until its addresses are released: %d of them are in use, in %d blocks", inUse, left)
 				again = time.Now().Add(lookAtHeld)
 			}
 		}
 		if v.terminating && !v.hold {
-			v.condition = nil // it goes with this write
+			v.conditions = nil // it goes with this write
 		}
 		did, werr := v.write(ctx, p.cfg.Store)
 		if werr != nil {
@@ -119,7 +139,20 @@ func judgePools(all []*pool) (out []poolVerdict) {
 		}
 		// A finalizer cannot be added to what is being deleted.
 		hold := by == "" && (m.DeletionTimestamp == "" || slices.Contains(m.Finalizers, api.FinalizerIPPool))
-		out = append(out, poolVerdict{heldResource{p.at, m, has, api.FinalizerIPPool, hold, &c}, p.cidr, m.DeletionTimestamp != ""})
+		out = append(out, poolVerdict{heldResource{p.at, m, has, api.FinalizerIPPool, hold, []api.Condition{c}}, p.cidr, m.DeletionTimestamp != ""})
 	}
 	return out
+}
+
+// A pool is nearly full from nearlyPercent of its addresses on, as with upstream; one of at most tooSmall addresses never is, as a few workloads fill it.
+const nearlyPercent, tooSmall = 80, 32
+
+// nearlyFull is what is to be said of a pool's addresses. The text changes with a percent, not with each address: a pool that is written is sent to all nodes.
+func nearlyFull(u ipam.Usage) api.Condition {
+	c := api.Condition{Type: api.ConditionNearlyFull}
+	if taken := u.Addresses - u.Free; u.Addresses > tooSmall && 100*taken >= nearlyPercent*u.Addresses {
+		c.Status, c.Reason = "True", api.ReasonThresholdExceeded
+		c.Message = fmt.Sprintf("%.0f%% of its %.0f addresses are in use or reserved", math.Floor(100*taken/u.Addresses), u.Addresses)
+	}
+	return c
 }

@@ -69,10 +69,10 @@ func (t *tiers) reconcile(ctx context.Context, key string) (again time.Time, err
 			if len(holds) > mostNamed {
 				named += ", …"
 			}
-			h.condition = &api.Condition{
+			h.conditions = []api.Condition{{
 				Type: conditionReady, Status: "False", Reason: api.ReasonTerminating,
 				Message: fmt.Sprintf("it is being deleted, and stays until no policy is in it: %d of them, %s", len(holds), named),
-			}
+			}}
 			again = time.Now().Add(lookAtHeld)
 		}
 	}

@@ -198,12 +198,8 @@ type blockUse struct {
 // poolsOf are all pools, and under the name "no pool" the blocks that belong to none.
 func poolsOf(v *ipam.Survey) []*PoolUse {
 	rest := &PoolUse{Name: "no pool"}
-	of := map[string][]*api.Block{}
-	for _, b := range v.Blocks {
-		if p, ok := v.PoolOf(b.CIDR); ok {
-			of[p.Name] = append(of[p.Name], b)
-			continue
-		}
+	of := v.BlocksOfPools()
+	for _, b := range of[""] {
 		use := rest.add(v, b)
 		rest.Usage.Addresses += use.Addresses
 		rest.Usage.InUse += use.InUse

@@ -244,7 +244,7 @@ func (l *balancer) serve(ctx context.Context, key string, svc apiserver.Service,
 	if l.lacking[key] = true; len(held)+len(l.pools) == 0 && !asksByName(svc) {
 		return nil // no pool is for load balancers, and another's controller may serve it
 	}
-	wish, err := wishOf(svc)
+	wish, vain, err := wishOf(svc)
 	if err != nil {
 		return controller.Terminal(fmt.Errorf("service %s: %w", nameOf(key), err))
 	}
@@ -274,6 +274,9 @@ func (l *balancer) serve(ctx context.Context, key string, svc apiserver.Service,
 	switch {
 	case lacks == nil:
 		delete(l.lacking, key)
+		if err == nil && vain != nil {
+			return controller.Terminal(fmt.Errorf("service %s: %w", nameOf(key), vain))
+		}
 	case users && err == nil:
 		return usersFault{lacks}
 	}

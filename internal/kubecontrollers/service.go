@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
@@ -50,17 +51,16 @@ type wish struct {
 	pools []string   // names or CIDRs; empty: those that fit
 }
 
-// wishOf reads what a service asks for: an address of each of its families, or those alone that it names.
-func wishOf(s apiserver.Service) ([]wish, error) {
+// wishOf reads what a service asks for: an address of each of its families, or those alone that it names. Of what it names in vain it says why.
+func wishOf(s apiserver.Service) (out []wish, vain, err error) {
 	families := s.Families
 	if len(families) == 0 {
 		families = []string{"IPv4"}
 	}
 	named, err := listIn(s, annotationBalancerIPs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []wish
 	for _, f := range families {
 		w := wish{four: f == "IPv4"}
 		annotation := annotationIPv6Pools
@@ -68,41 +68,45 @@ func wishOf(s apiserver.Service) ([]wish, error) {
 			annotation = annotationIPv4Pools
 		}
 		if w.pools, err = listIn(s, annotation); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		out = append(out, w)
 	}
 	if len(named) == 0 {
-		return out, nil
+		return out, nil, nil
 	}
 	return addressed(out, named)
 }
 
-// addressed are the wishes of a service that names its addresses: those of other families have none.
-func addressed(wishes []wish, named []string) (out []wish, err error) {
+// addressed are the wishes of a service that names its addresses: its other families have none. An address of a family that it does not have is
+// passed over, and its user told, unless it names no other.
+func addressed(wishes []wish, named []string) (out []wish, vain, err error) {
 	taken := map[bool]bool{}
+	var others []string
 	for _, text := range named {
 		a, err := netip.ParseAddr(text)
 		a = a.Unmap()
 		switch {
 		case err != nil || a.Zone() != "":
-			return nil, fmt.Errorf("annotation %s: %.100q is no address", annotationBalancerIPs, text)
+			return nil, nil, fmt.Errorf("annotation %s: %.100q is no address", annotationBalancerIPs, text)
 		case taken[a.Is4()]:
-			return nil, fmt.Errorf("annotation %s names two addresses of a family: want at most one", annotationBalancerIPs)
+			return nil, nil, fmt.Errorf("annotation %s names two addresses of a family: want at most one", annotationBalancerIPs)
 		}
 		taken[a.Is4()] = true
-		found := false
-		for _, w := range wishes {
-			if w.four == a.Is4() {
-				found = true
-				out = append(out, wish{four: w.four, addr: a})
-			}
+		if !slices.ContainsFunc(wishes, func(w wish) bool { return w.four == a.Is4() }) {
+			others = append(others, a.String())
+			continue
 		}
-		if !found {
-			return nil, fmt.Errorf("annotation %s: the service is not of the family of %s (spec.ipFamilies)", annotationBalancerIPs, a)
-		}
+		out = append(out, wish{four: a.Is4(), addr: a})
 	}
-	return out, nil
+	if len(others) > 0 {
+		vain = fmt.Errorf("annotation %s: %s is not of a family of the service (spec.ipFamilies)", annotationBalancerIPs, strings.Join(others, ", "))
+		if len(out) == 0 {
+			return nil, nil, vain
+		}
+		vain = fmt.Errorf("%w: it gets what else it names", vain)
+	}
+	return out, vain, nil
 }
 
 // listIn reads an annotation that is a list; none is empty.

@@ -335,7 +335,7 @@ func refused(p *api.IPPool) *api.Condition {
 }
 
 // Misfit returns why an address, which somebody has, would not be given for a request now; empty if it might be. That its pool gives nothing
-// new, since it is disabled or being deleted, is no reason, nor is its namespaceSelector, which says who gets new addresses.
+// new, since it is disabled, is no reason, nor is its namespaceSelector, which says who gets new addresses.
 func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) (string, error) {
 	r, err := a.request(ctx, args)
 	if err != nil {
@@ -349,7 +349,7 @@ func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) 
 	for i, p := range r.holding(addr) {
 		pool, _ := poolOf(p)
 		open := *p
-		open.Spec.Disabled, open.Spec.NamespaceSelector, open.Metadata.DeletionTimestamp, open.Status = false, "", "", nil
+		open.Spec.Disabled, open.Spec.NamespaceSelector, open.Status = false, "", nil
 		why := k.unsuitable(&open, pool)
 		if why == "" {
 			return "", nil

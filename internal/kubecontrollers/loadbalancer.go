@@ -138,14 +138,15 @@ type balancerPool struct {
 	manual bool // it gives addresses only to services that ask for it
 }
 
-// balancerPoolOf is a pool that is for load balancers, whether or not it gives addresses now.
+// balancerPoolOf is a pool that is for load balancers, whether or not it gives addresses now. One that is being deleted is none: it would wait for its
+// services, and nobody changes these.
 func balancerPoolOf(u api.Update) (balancerPool, bool) {
 	if u.Value == nil {
 		return balancerPool{}, false
 	}
 	st, _ := api.DecodeStored(u) // what cannot be read is no pool
 	p, ok := st.Resource.(*api.IPPool)
-	if !ok || !slices.Contains(p.Spec.AllowedUses, ipam.UseLoadBalancer) {
+	if !ok || !slices.Contains(p.Spec.AllowedUses, ipam.UseLoadBalancer) || p.Metadata.DeletionTimestamp != "" {
 		return balancerPool{}, false
 	}
 	cidr, err := netip.ParsePrefix(p.Spec.CIDR)
@@ -335,8 +336,25 @@ func (l *balancer) foreign(svc apiserver.Service, held []ipam.Lease) string {
 	return ""
 }
 
+// serves reports whether any pool of a family is for load balancers.
+func (l *balancer) serves(four bool) bool {
+	for _, p := range l.pools {
+		if p.cidr.Addr().Is4() == four {
+			return true
+		}
+	}
+	return false
+}
+
+func family(four bool) string {
+	if four {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
 // one is the address of a family that a service has, or gets. With an error it is one that the service should not have, and keeps until there
-// is another.
+// is another; invalid where no pool could have another.
 func (l *balancer) one(ctx context.Context, svc apiserver.Service, handle string, w wish, held []ipam.Lease) (netip.Addr, error) {
 	args := ipam.AutoArgs{
 		Node: balancerNode, Handle: handle, Use: ipam.UseLoadBalancer, Namespace: svc.Namespace, Pools4: w.pools, Pools6: w.pools,
@@ -351,6 +369,9 @@ func (l *balancer) one(ctx context.Context, svc apiserver.Service, handle string
 		}
 		why, err := l.addresses.Misfit(ctx, args, a)
 		return why == "", err
+	}
+	if !l.serves(w.four) {
+		return netip.Addr{}, fmt.Errorf("no IPPool of %s is for load balancers (allowedUses): it has no address", family(w.four))
 	}
 	var last netip.Addr
 	for _, h := range held {

@@ -1,9 +1,51 @@
 package kubecontrollers
 
 import (
+	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 )
+
+// TestAServiceLeavesAPoolWhenThePoolGoes, not when another process leads; with no other pool it has none.
+func TestAServiceLeavesAPoolWhenThePoolGoes(t *testing.T) {
+	for _, etcd := range []bool{false, true} {
+		t.Run(fmt.Sprint("etcd ", etcd), func(t *testing.T) {
+			balanced(t, etcd, func(b *bench) {
+				b.service("web", nil)
+				b.service("pinned", annotated("loadBalancerIPs", `["10.9.0.3"]`))
+				b.wantPublished("first", "web", "10.9.0.0")
+				b.put("ippools/next", `{"spec":{"cidr":"10.10.0.0/30","blockSize":30,`+balancers+`}}`)
+				b.after(time.Hour)
+				b.wantPublished("with another pool", "web", "10.9.0.0")
+				steps := []struct {
+					what, web, pinned string
+					change            func()
+				}{
+					{"its pool is deleted", "10.10.0.0", "10.9.0.3", func() { b.remove(b.store, "ippools/lb") }},
+					{"its pool is for pods now, and there is no other", "", "", func() { b.put("ippools/next", `{"spec":{"cidr":"10.10.0.0/30","blockSize":30}}`) }},
+					{"there is another", "10.11.0.0", "", func() { b.put("ippools/last", `{"spec":{"cidr":"10.11.0.0/30","blockSize":30,`+balancers+`}}`) }},
+				}
+				for _, step := range steps {
+					step.change()
+					b.after(2 * time.Second)
+					b.wantPublished(step.what, "web", step.web)
+					b.stops[len(b.stops)-1]()
+					b.balance()
+					b.after(time.Minute)
+					b.wantPublished(step.what+", with a new leader", "web", step.web)
+					b.wantPublished(step.what, "pinned", step.pinned)
+					if want := strings.Fields(step.web + " " + step.pinned); len(b.inUse()) != len(want) {
+						b.Errorf("%s: in use are %v, want %v", step.what, b.inUse(), want)
+					}
+				}
+			})
+		})
+	}
+}
 
 // TestWhatAPoolSaysOfServicesChangesTheirAddressesNowOrNever: a new leader, which looks at all of them, finds nothing to change. Selectors say who gets
 // new addresses; a pool that must be asked for by name is left by who does not ask for it.
@@ -45,4 +87,53 @@ func TestLabelsOfANamespaceGiveItsServicesWhatTheyLack(t *testing.T) {
 			b.wantPublished("one that no pool selects any more, which keeps what it has", "web", "10.9.0.0")
 		})
 	}
+}
+
+// TestAPoolThatIsDeletedTakesItsServicesAddresses: with Kubernetes' API as the datastore it would wait for them. They get others if there are any of their
+// family, also those that name theirs get none of a family that has no pool, and the pool goes.
+func TestAPoolThatIsDeletedTakesItsServicesAddresses(t *testing.T) {
+	holding(t, func(b *bench) {
+		pool := func(name, cidr string) {
+			b.put("ippools/"+name, fmt.Sprintf(`{"metadata":{"name":"`+name+`",`+made+`},"spec":{"cidr":"`+cidr+`","blockSize":%d,`+balancers+`}}`, 1, netip.MustParsePrefix(cidr).Bits()))
+		}
+		pool("lb", "10.9.0.0/30")
+		pool("six", "fd09::/126")
+		pool("last", "10.10.0.0/30")
+		b.balance()
+		b.service("web", annotated("ipv4pools", `["lb"]`))
+		b.service("both", func(s *apiserver.Service) { s.Families = []string{"IPv4", "IPv6"} })
+		b.service("pinned", annotated("loadBalancerIPs", `["10.10.0.2"]`))
+		b.service("both", annotated("ipv4pools", `["last"]`))
+		b.service("web", annotated("ipv4pools", ""))
+		want := func(what, web, both, pinned string) {
+			b.Helper()
+			b.wantPublished(what, "web", web)
+			b.wantPublished(what, "both", both)
+			b.wantPublished(what, "pinned", pinned)
+		}
+		want("first", "10.9.0.0", "10.10.0.0 fd09::", "10.10.0.2")
+		goes := func(name string) {
+			b.Helper()
+			b.change("ippools/"+name, `"name"`, deletedAt+`"name"`)
+			b.after(2 * lookAtHeld)
+			if _, meta, _ := b.stored("ippools/" + name); len(meta.Finalizers) > 0 {
+				b.Errorf("pool %s still has %v; in use are %v", name, meta.Finalizers, b.inUse())
+			}
+			b.remove(b.store, "ippools/"+name) // as the API server does then
+			b.after(2 * time.Second)
+		}
+		goes("lb")
+		want("the first pool is gone", "10.10.0.1", "10.10.0.0 fd09::", "10.10.0.2")
+		goes("last")
+		want("the last of IPv4 is gone", "", "fd09::", "")
+		goes("six")
+		want("the last is gone", "", "", "")
+		b.wantInUse("the last is gone")
+		if !strings.Contains(b.log.String(), "service prod/web: no IPPool of IPv4 is for load balancers") {
+			b.Error("the log does not say why")
+		}
+		pool("new", "10.12.0.0/30")
+		b.after(2 * time.Second)
+		b.wantPublished("there is another", "web", "10.12.0.0")
+	})
 }

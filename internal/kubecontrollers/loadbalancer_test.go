@@ -273,40 +273,6 @@ func TestAServicesAddressesFollowIt(t *testing.T) {
 	})
 }
 
-// TestAServiceLeavesAPoolWhenThePoolGoes, not when another process leads; with no other pool it keeps what it has.
-func TestAServiceLeavesAPoolWhenThePoolGoes(t *testing.T) {
-	for _, etcd := range []bool{false, true} {
-		t.Run(fmt.Sprint("etcd ", etcd), func(t *testing.T) {
-			balanced(t, etcd, func(b *bench) {
-				b.service("web", nil)
-				b.service("pinned", annotated("loadBalancerIPs", `["10.9.0.3"]`))
-				b.wantPublished("first", "web", "10.9.0.0")
-				b.put("ippools/next", `{"spec":{"cidr":"10.10.0.0/30","blockSize":30,`+balancers+`}}`)
-				b.after(time.Hour)
-				b.wantPublished("with another pool", "web", "10.9.0.0")
-				steps := []struct {
-					what, web string
-					change    func()
-				}{
-					{"its pool is deleted", "10.10.0.0", func() { b.remove(b.store, "ippools/lb") }},
-					{"its pool is for pods now, and there is no other", "10.10.0.0", func() { b.put("ippools/next", `{"spec":{"cidr":"10.10.0.0/30","blockSize":30}}`) }},
-					{"there is another", "10.11.0.0", func() { b.put("ippools/last", `{"spec":{"cidr":"10.11.0.0/30","blockSize":30,`+balancers+`}}`) }},
-				}
-				for _, step := range steps {
-					step.change()
-					b.after(2 * time.Second)
-					b.wantPublished(step.what, "web", step.web)
-					b.stops[len(b.stops)-1]()
-					b.balance()
-					b.after(time.Minute)
-					b.wantPublished(step.what+", with a new leader", "web", step.web)
-					b.wantPublished(step.what, "pinned", "10.9.0.3")
-				}
-			})
-		})
-	}
-}
-
 // TestAnothersAddressesAreLeftAlone: a service that has an address of somebody else gets none, and what others added stays when it is ours no more.
 func TestAnothersAddressesAreLeftAlone(t *testing.T) {
 	balanced(t, false, func(b *bench) {
@@ -374,14 +340,20 @@ func TestWhoLacksAnAddressGetsTheNext(t *testing.T) {
 		b.wantPublished("one is released", "e", "10.9.0.2")
 		b.service("f", nil)
 		b.wantPublished("the pool is used up", "f", "")
-		b.put("ippools/more", `{"spec":{"cidr":"10.11.0.0/30","blockSize":30,`+balancers+`}}`)
+		b.put("ippools/more", `{"spec":{"cidr":"10.11.0.0/29","blockSize":30,`+balancers+`}}`)
 		b.after(2 * time.Second)
 		b.wantPublished("there is another pool", "f", "10.11.0.0")
 		b.put("ippools/lb", `{"metadata":{"deletionTimestamp":"2026-01-02T03:04:05Z"},"spec":{"cidr":"10.9.0.0/30","blockSize":30,`+balancers+`}}`)
-		b.removeService("d")
-		b.service("g", nil)
-		b.wantPublished("the pool is being deleted", "g", "10.11.0.1")
-		b.wantPublished("it has one of it", "a", "10.9.0.0")
+		b.after(2 * time.Second)
+		for _, name := range []string{"a", "b", "d", "e"} {
+			if got := b.published(name); !strings.HasPrefix(got, "10.11.0.") {
+				b.Errorf("service %s has %q, whose pool is being deleted", name, got)
+			}
+		}
+		for _, name := range []string{"g", "h", "i", "late"} {
+			b.service(name, nil)
+		}
+		b.wantPublished("the other pool is used up, and this one is being deleted", "late", "")
 	})
 }
 

@@ -209,13 +209,17 @@ func containers(p *corev1.Pod) []corev1.Container {
 	return out
 }
 
-// containerPorts are those that rules can name or that the host has, too; a port that means
-// nothing is left out, so that a rule which names it allows nothing.
+// containerPorts are those that rules can name or that the host has, too, of all containers, as with upstream: an init container that has ended listens
+// no more. A port that means nothing is left out, so that a rule which names it allows nothing.
 func (o *object) containerPorts(p *corev1.Pod) []api.WorkloadEndpointPort {
-	var out []api.WorkloadEndpointPort
-	for _, c := range containers(p) {
+	out := o.portsOf("spec.containers", p.Spec.Containers)
+	return append(out, o.portsOf("spec.initContainers", p.Spec.InitContainers)...)
+}
+
+func (o *object) portsOf(list string, containers []corev1.Container) (out []api.WorkloadEndpointPort) {
+	for _, c := range containers {
 		for i, port := range c.Ports {
-			path := fmt.Sprintf("spec.containers[name=%s].ports[%d]", c.Name, i)
+			path := fmt.Sprintf("%s[name=%s].ports[%d]", list, c.Name, i)
 			protocol, ok := o.protocol(path+".protocol", port.Protocol)
 			number, read := o.portNumber(path+".containerPort", port.ContainerPort)
 			if !ok || !read || port.Name != "" && !o.portName(path+".name", port.Name) {

@@ -86,7 +86,7 @@ func TestMembersAreFollowed(t *testing.T) {
 	for _, m := range list.Members {
 		if m.Name == "m2" {
 			await(t, "the member to be taken out", func() bool { // which is refused while they hardly know each other, or lost with a leader
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				_, err := c.MemberRemove(ctx, m.ID)
 				return err == nil || errors.Is(err, rpctypes.ErrMemberNotFound)
@@ -102,14 +102,24 @@ func TestALostMajorityIsNoticed(t *testing.T) {
 	members := startCluster(t)
 	p := startProxy(t, etcdproxy.Config{Store: to(members[0].Endpoints()...), Follow: follow})
 	c := etcd(t, clientv3.Config{Endpoints: []string{p.endpoint}})
-	rev := put(t, c, "/k/a", "1")
-	s := open(t, to(p.endpoint))
-	w, err := s.Watch(t.Context(), "/k/", datastore.PositionOf(fmt.Sprint(rev-1)))
-	if err != nil {
-		t.Fatal(err)
+	var rev int64
+	await(t, "the cluster to take a write", func() bool { // which is lost with a leader
+		r, err := c.Put(t.Context(), "/k/a", "1")
+		if err == nil {
+			rev = r.Header.Revision
+		}
+		return err == nil
+	})
+	watch := func(cfg datastore.Config, after int64) datastore.Watcher {
+		w, err := open(t, cfg).Watch(t.Context(), "/k/", datastore.PositionOf(fmt.Sprint(after)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		return w
 	}
-	defer w.Close()
-	next(t, w, rev)
+	next(t, watch(to(p.endpoint), rev-1), rev)
+	w := watch(datastore.Config{Endpoints: []string{p.endpoint}, Progress: 400 * time.Millisecond}, rev)
 	members[1].Close()
 	members[2].Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -127,9 +137,17 @@ func TestALostMajorityIsNoticed(t *testing.T) {
 // TestAnotherClusterIsNeverAsked: by no endpoint that was given, and by none that a file names later.
 func TestAnotherClusterIsNeverAsked(t *testing.T) {
 	one, other := startMember(t, member.Config{Name: "one"}), startMember(t, member.Config{Name: "other", ListenPeer: []string{"http://" + machinetest.Address(t)}})
-	both := runProxy(t, etcdproxy.Config{Store: to(one.Endpoints()[0], other.Endpoints()[0]), Follow: follow})
+	var both *proxy
 	await(t, "the proxy to refuse two clusters", func() bool {
+		if both == nil {
+			both = runProxy(t, etcdproxy.Config{Store: to(one.Endpoints()[0], other.Endpoints()[0]), Follow: follow})
+		}
 		why := both.NotReady()
+		if len(why) == 0 { // only one of them answered within the time that it waits
+			_ = both.stop()
+			both = nil
+			return false
+		}
 		return len(why) == 1 && strings.Contains(why[0], "different clusters")
 	})
 	if err := open(t, datastore.Config{Endpoints: []string{both.endpoint}, RequestTimeout: 300 * time.Millisecond}).Ping(t.Context()); !errors.Is(err, datastore.ErrUnavailable) {
@@ -190,7 +208,7 @@ func TestRightsAreTheProxysOrTheClients(t *testing.T) {
 			other := open(t, datastore.Config{Endpoints: []string{p.endpoint}, Username: "other", Password: "other's word"})
 			mayOnly(t, agent, "/mine/", "/theirs/")
 			mayOnly(t, other, "/theirs/", "/mine/")
-			if _, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: []string{p.endpoint}, Username: "other", Password: "wrong"}); !errors.Is(err, datastore.ErrUnauthorized) {
+			if _, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: []string{p.endpoint}, Username: "other", Password: "wrong", DialTimeout: patience}); !errors.Is(err, datastore.ErrUnauthorized) {
 				t.Errorf("a wrong password: got %v", err)
 			}
 		})

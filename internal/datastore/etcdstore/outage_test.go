@@ -60,7 +60,7 @@ func TestAWatchOutlivesAQuickRestart(t *testing.T) {
 	dir := t.TempDir()
 	cfg := member.Config{Dir: dir, ListenClient: []string{"http://" + machinetest.Address(t)}}
 	m := startMember(t, cfg)
-	s := open(t, datastore.Config{Endpoints: m.Endpoints(), Progress: 2 * time.Second})
+	s := open(t, datastore.Config{Endpoints: m.Endpoints()})
 	w := must(s.Watch(t.Context(), "/", from(1)))(t)
 	defer w.Close()
 	must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
@@ -98,20 +98,22 @@ func TestAStorePutBackIsNoticed(t *testing.T) {
 	w := must(s.Watch(t.Context(), "/", from(1)))(t)
 	defer w.Close()
 	_, position := next(t, w, 3)
+	soon := open(t, datastore.Config{Endpoints: m.Endpoints(), Progress: 400 * time.Millisecond})
+	w = must(soon.Watch(t.Context(), "/", position))(t)
+	defer func() { w.Close() }()
 	m.Close()
 	startMember(t, member.Config{Dir: t.TempDir(), ListenClient: []string{addr}}) // empty, as if from a backup
-	for {
-		err := untilError(t, w)
-		if errors.Is(err, datastore.ErrCompacted) {
-			return
+	err := untilError(t, w)
+	for until := time.Now().Add(patience); errors.Is(err, datastore.ErrUnavailable) && time.Now().Before(until); { // of a watch that fails, or of one that does not begin yet
+		var again datastore.Watcher
+		if again, err = soon.Watch(t.Context(), "/", position); err == nil {
+			w.Close()
+			w = again
+			err = untilError(t, w)
 		}
-		if w, err = s.Watch(t.Context(), "/", position); err != nil {
-			if !errors.Is(err, datastore.ErrCompacted) {
-				t.Errorf("got %v", err)
-			}
-			return
-		}
-		defer w.Close()
+	}
+	if !errors.Is(err, datastore.ErrCompacted) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -126,21 +128,25 @@ func TestLossOfQuorum(t *testing.T) {
 		cfgs = append(cfgs, member.Config{Dir: t.TempDir(), Name: name, ListenClient: []string{client}, ListenPeer: []string{peer}})
 	}
 	members := startAll(t, cfgs, cluster)
-	s := open(t, datastore.Config{Endpoints: endpoints[:1], Progress: time.Second})
-	kv := must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
-	w := must(s.Watch(t.Context(), "/", from(count(t, kv.Revision))))(t)
+	s := open(t, datastore.Config{Endpoints: endpoints[:1]})
+	writeAgain(t, s, "/a")
+	kv := must(s.Get(t.Context(), "/a"))(t)
+	soon := open(t, datastore.Config{Endpoints: endpoints[:1], Progress: time.Second})
+	w := must(soon.Watch(t.Context(), "/", from(count(t, kv.Revision))))(t)
+	defer func() { w.Close() }()
 	members[1].Close()
 	members[2].Close()
 	if err := untilError(t, w); !errors.Is(err, datastore.ErrUnavailable) {
 		t.Errorf("watch without a quorum: got %v", err)
 	}
-	if _, err := s.List(t.Context(), "/"); !errors.Is(err, datastore.ErrUnavailable) {
+	hasty := open(t, datastore.Config{Endpoints: endpoints[:1], RequestTimeout: 3 * time.Second})
+	if _, err := hasty.List(t.Context(), "/"); !errors.Is(err, datastore.ErrUnavailable) {
 		t.Errorf("list without a quorum: got %v", err)
 	}
 	startAll(t, cfgs[1:], cluster)
 	writeAgain(t, s, "/b")
+	w.Close()
 	w = must(s.Watch(t.Context(), "/", from(count(t, kv.Revision))))(t)
-	defer w.Close()
 	if got, _ := next(t, w, 1); got[0].Key != "/b" {
 		t.Errorf("watch after the loss: got %v", got)
 	}

@@ -18,8 +18,12 @@ import (
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
+// patience bounds what a test waits for.
+const patience = 2 * time.Minute
+
 func start(t *testing.T, cfg member.Config) *member.Member {
 	t.Helper()
+	cfg.StartTimeout = patience
 	m, err := member.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +50,7 @@ func TestMemberKeepsDataAcrossRestarts(t *testing.T) {
 		begin := time.Now()
 		m := start(t, cfg)
 		t.Logf("round %d: ready after %s", round, time.Since(begin).Round(time.Millisecond))
-		s, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: m.Endpoints()})
+		s, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: m.Endpoints(), RequestTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +173,7 @@ func TestAMemberMovesFromAPortToASocket(t *testing.T) {
 	dir, path := t.TempDir(), socket(t)
 	for round, url := range []string{"http://" + machinetest.Address(t), "unix://" + path} {
 		m := start(t, member.Config{Dir: dir, ListenClient: []string{url}})
-		s, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: []string{url}})
+		s, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: []string{url}, RequestTimeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}

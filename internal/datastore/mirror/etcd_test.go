@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -23,13 +24,13 @@ func etcd(t *testing.T, masters ...string) (as, raw datastore.Client) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	m, err := member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}})
+	m, err := member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, StartTimeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
 	open := func(masters []string) datastore.Client {
-		s := must(stores.Open(t.Context(), datastore.Config{Endpoints: m.Endpoints(), Masters: masters, PageSize: 10}))
+		s := must(stores.Open(t.Context(), datastore.Config{Endpoints: m.Endpoints(), Masters: masters, PageSize: 10, Progress: 20 * time.Second, RequestTimeout: time.Minute}))
 		t.Cleanup(func() { s.Close() })
 		return s
 	}

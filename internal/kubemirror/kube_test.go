@@ -95,14 +95,14 @@ func (w *world) log() *slog.Logger {
 func (w *world) startEtcd() {
 	w.Helper()
 	var err error
-	if w.etcd, err = member.Start(w.Context(), member.Config{Dir: w.TempDir(), ListenClient: []string{"unix://" + w.socket}, Logger: w.log()}); err != nil {
+	if w.etcd, err = member.Start(w.Context(), member.Config{Dir: w.TempDir(), ListenClient: []string{"unix://" + w.socket}, StartTimeout: patience, Logger: w.log()}); err != nil {
 		w.Fatal(err)
 	}
 }
 
 func (w *world) open(cfg datastore.Config) datastore.Client {
 	w.Helper()
-	cfg.Progress = 400 * time.Millisecond
+	cfg.Progress, cfg.RequestTimeout = 2*time.Second, time.Minute
 	c, err := stores.Open(w.Context(), cfg)
 	if err != nil {
 		w.Fatal(err)

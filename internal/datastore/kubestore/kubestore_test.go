@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -44,7 +45,7 @@ func install(t testing.TB, s *kubetest.Server, g form.Group) {
 
 func open(t testing.TB, s *kubetest.Server, g form.Group) datastore.Client {
 	t.Helper()
-	c, err := kubestore.New(datastore.Config{Kubeconfig: s.Kubeconfig, Group: string(g)})
+	c, err := kubestore.New(datastore.Config{Kubeconfig: s.Kubeconfig, Group: string(g), RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestAKubeconfigMayBeText(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECONFIG", "/nowhere")
-	c, err := kubestore.New(datastore.Config{Inline: string(text), Group: string(form.V3)})
+	c, err := kubestore.New(datastore.Config{Inline: string(text), Group: string(form.V3), RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

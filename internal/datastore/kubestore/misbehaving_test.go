@@ -1,6 +1,7 @@
 package kubestore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -22,6 +23,7 @@ import (
 func through(t *testing.T, s *kubetest.Server, cfg datastore.Config) (*kubetest.Proxy, datastore.Client) {
 	t.Helper()
 	p := s.Proxy(t, "2")
+	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, time.Minute)
 	cfg.Kubeconfig, cfg.Group = s.KubeconfigAt(t, p.Address), string(form.V3)
 	c, err := kubestore.New(cfg)
 	if err != nil {
@@ -79,7 +81,7 @@ func TestAWatchThatNeverBeginsFails(t *testing.T) {
 	sets(t, s)
 	p, c := through(t, s, datastore.Config{RequestTimeout: 2 * time.Second})
 	prefix := api.KeyPrefix(api.KindGlobalNetworkSet, "")
-	all, err := c.List(t.Context(), prefix)
+	all, err := open(t, s, form.V3).List(t.Context(), prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +205,7 @@ func TestWhoWritesOrAsksTooMuchWaitsForAsLongAsTheServerSays(t *testing.T) {
 	sets(t, s, "a")
 	p, c := through(t, s, datastore.Config{RequestTimeout: 2 * time.Second})
 	key := api.KeyPrefix(api.KindGlobalNetworkSet, "") + "a"
-	u, err := c.Get(t.Context(), key)
+	u, err := open(t, s, form.V3).Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,11 @@ func TestWhoWritesOrAsksTooMuchWaitsForAsLongAsTheServerSays(t *testing.T) {
 	} {
 		wrong, asked := asksForAnHour(tt.code, 100, func(*http.Request) bool { return true })
 		p.Set(wrong)
-		if err := tt.do(); !errors.Is(err, datastore.ErrUnavailable) || asked.Load() != 1 {
+		err := tt.do()
+		for errors.Is(err, datastore.ErrUnavailable) && asked.Load() == 0 && t.Context().Err() == nil { // it did not come to ask in time
+			err = tt.do()
+		}
+		if !errors.Is(err, datastore.ErrUnavailable) || asked.Load() != 1 {
 			t.Errorf("%s: error %v after %d requests, want one, and that the datastore is unavailable", name, err, asked.Load())
 		}
 	}

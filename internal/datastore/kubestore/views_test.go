@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -243,7 +244,7 @@ metadata: {name: reader-NS}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader-NS}
 subjects: [{kind: ServiceAccount, name: reader, namespace: NS}]
 `, "NS", ns))
-	c, err := kubestore.New(datastore.Config{Kubeconfig: s.KubeconfigFor(t, ns, "reader"), Group: string(form.V3)})
+	c, err := kubestore.New(datastore.Config{Kubeconfig: s.KubeconfigFor(t, ns, "reader"), Group: string(form.V3), RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func TestViewsNeedNoDefinitions(t *testing.T) {
 	for name, s := range map[string]*kubetest.Server{"with definitions": cluster(t), "without": kubetest.New(t, kubetest.Config{})} {
 		t.Run(name, func(t *testing.T) {
 			ns := s.Namespace(t)
-			c, err := kubestore.New(datastore.Config{Kubeconfig: s.Kubeconfig, Views: true})
+			c, err := kubestore.New(datastore.Config{Kubeconfig: s.Kubeconfig, Views: true, RequestTimeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -319,7 +320,7 @@ spec: {serviceAccountName: sa, nodeName: n-1, containers: [{name: c, image: i}]}
 			f.until(wep, "")
 		})
 	}
-	c, err := kubestore.New(datastore.Config{Kubeconfig: kubetest.New(t, kubetest.Config{}).Kubeconfig, Views: true})
+	c, err := kubestore.New(datastore.Config{Kubeconfig: kubetest.New(t, kubetest.Config{}).Kubeconfig, Views: true, RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package outagetest_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -135,8 +136,8 @@ func testFaults(t *testing.T, between func(*world)) {
 func TestASlowStoreIsOnlySlow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.proxy.Set(outagetest.Fault{Delay: 100 * time.Millisecond}) // a list of 7 pages
-	w.follow(datastore.Config{Progress: time.Second, RequestTimeout: 5 * time.Second})
+	w.proxy.Set(outagetest.Fault{Delay: 100 * time.Millisecond})                        // a list of 7 pages
+	w.follow(datastore.Config{Progress: 20 * time.Second, RequestTimeout: time.Minute}) // a busy machine is slow, too
 	w.until("the first sync", w.synced)
 	for i := range 5 {
 		w.put("/k/stay00", fmt.Sprint(i))
@@ -228,7 +229,10 @@ func (w *world) snapshot() string {
 	admin := must(etcdadmin.Open(w.t.Context(), datastore.Config{Endpoints: w.member.Endpoints()}))(w.t)
 	defer admin.Close()
 	file := filepath.Join(w.t.TempDir(), "snapshot")
-	must(admin.Save(w.t.Context(), file, func(int64) {}))(w.t)
+	w.retried("save", func(ctx context.Context) error {
+		_, err := admin.Save(ctx, file, func(int64) {})
+		return err
+	})
 	return file
 }
 

@@ -26,7 +26,7 @@ func kubeWorld(t *testing.T, s *kubetest.Server) *world {
 	w := &world{t: t, values: map[string]string{}, stays: map[string]bool{}}
 	w.proxy = must(outagetest.Listen(strings.Replace(s.URL, "https://", "http://", 1)))(t)
 	t.Cleanup(w.proxy.Close)
-	w.direct = openStore(t, datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, RequestTimeout: answer, QPS: 10_000})
+	w.direct = openStore(t, datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, RequestTimeout: time.Minute, QPS: 10_000})
 	s.Clear(t, string(form.Own))
 	for i := range 20 {
 		key := fmt.Sprintf("/k/stay%02d", i)
@@ -135,7 +135,7 @@ func TestAnAPIServerThatKeepsSilentIsMissedWithinAMinute(t *testing.T) {
 			followKube(w, s, 10*time.Second) // an agent's
 			w.until("the first sync", w.synced)
 			tt.begin(w)
-			w.until("the loss", w.away)
+			w.within(time.Minute, "the loss", w.away)
 			tt.end(w)
 			w.change()
 			w.truth()

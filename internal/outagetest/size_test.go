@@ -36,7 +36,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	dir := must(os.MkdirTemp(memory, "etcd"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := newWorldOn(t, must(member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, Quota: 2 << 20}))(t))
+	w := newWorldOn(t, must(member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, Quota: 2 << 20, StartTimeout: patience}))(t))
 	w.follow(datastore.Config{})
 	w.until("the first sync", w.synced)
 	var err error
@@ -47,7 +47,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 		t.Fatalf("the store is filled and says %v", err)
 	}
 	w.truth() // it is read as before
-	if ms := must(w.direct.(datastore.Clustered).Members(t.Context()))(t); len(ms) != 1 || !ms[0].Full {
+	if ms := w.members(); len(ms) != 1 || !ms[0].Full {
 		t.Errorf("members of a full store: %+v", ms)
 	}
 	err = w.tells(false)
@@ -63,7 +63,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	must(c.Compact(t.Context(), got.Header.Revision, clientv3.WithCompactPhysical()))(t)
 	must(c.Defragment(t.Context(), w.member.Endpoints()[0]))(t)
 	must(c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}))(t)
-	if ms := must(w.direct.(datastore.Clustered).Members(t.Context()))(t); ms[0].Full {
+	if ms := w.members(); ms[0].Full {
 		t.Errorf("members of a store that was emptied: %+v", ms)
 	}
 	if err := w.tells(true); err != nil {
@@ -71,6 +71,18 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	}
 	w.change()
 	w.truth()
+}
+
+// members are those that answered, for which a store waits some seconds.
+func (w *world) members() (ms []datastore.Member) {
+	w.t.Helper()
+	w.retried("members", func(ctx context.Context) (err error) {
+		if ms, err = w.direct.(datastore.Clustered).Members(ctx); err == nil && len(ms) == 1 {
+			err = ms[0].Err
+		}
+		return err
+	})
+	return ms
 }
 
 // tells has a node report to the store until that goes well, or until it fails, and returns what is said of it then.
@@ -112,7 +124,7 @@ func TestListing100000KeysAgainRepeatsNoUpdateAndKeepsNoMemory(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	w.follow(datastore.Config{PageSize: 2000, RequestTimeout: 3 * time.Second})
+	w.follow(datastore.Config{PageSize: 2000, RequestTimeout: 5 * time.Second})
 	w.until("the first sync", w.synced)
 	before, count := heap(), w.count
 	for i := range 3 {

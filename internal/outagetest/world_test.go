@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	patience = 60 * time.Second // bounds what a test waits for
+	patience = 3 * time.Minute // bounds what a test waits for
 	progress = 100 * time.Millisecond
 	request  = time.Second
 	memory   = "/dev/shm" // etcd waits for its disk at each write, which is not what is tested
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := must(os.MkdirTemp(memory, "etcd"))(t) // short, as the name of a socket must be
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg := member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}
+	cfg := member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, StartTimeout: patience}
 	w := newWorldOn(t, must(member.Start(t.Context(), cfg))(t))
 	w.cfg = cfg
 	return w
@@ -67,8 +67,8 @@ func newWorldOn(t *testing.T, m *member.Member) *world {
 	t.Cleanup(m.Close)
 	w.proxy = must(outagetest.Listen(m.Endpoints()[0]))(t)
 	t.Cleanup(w.proxy.Close)
-	w.direct = openStore(t, datastore.Config{Endpoints: w.member.Endpoints(), RequestTimeout: 10 * time.Second}) // the reader alone is to notice soon
-	for i := range 20 {                                                                                          // these are there all the time
+	w.direct = openStore(t, datastore.Config{Endpoints: w.member.Endpoints(), RequestTimeout: time.Minute}) // the reader alone is to notice soon
+	for i := range 20 {                                                                                     // these are there all the time
 		key := fmt.Sprintf("/k/stay%02d", i)
 		w.stays[key] = true
 		w.put(key, "0")
@@ -263,7 +263,12 @@ func (w *world) take(b syncer.Batch) {
 // until reads batches until it is so.
 func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
-	limit := time.NewTimer(patience)
+	w.within(patience, what, is)
+}
+
+func (w *world) within(most time.Duration, what string, is func() bool) {
+	w.t.Helper()
+	limit := time.NewTimer(most)
 	defer limit.Stop()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()

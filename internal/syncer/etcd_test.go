@@ -19,12 +19,15 @@ import (
 	"github.com/twillnet/twill/internal/syncer"
 )
 
+// patience bounds what a test waits for.
+const patience = 2 * time.Minute
+
 // etcdWorld is a syncer on a real member, in real time.
 type etcdWorld struct {
 	*reader
 	cfg    member.Config
 	member *member.Member
-	store  datastore.Client
+	store  datastore.Client // which waits for long
 }
 
 func newEtcdWorld(t *testing.T) *etcdWorld {
@@ -34,17 +37,19 @@ func newEtcdWorld(t *testing.T) *etcdWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &etcdWorld{cfg: member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}}
+	w := &etcdWorld{cfg: member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, StartTimeout: patience}}
 	w.start(t)
-	w.store, err = stores.Open(t.Context(), datastore.Config{
-		Endpoints: w.member.Endpoints(),
-		Progress:  50 * time.Millisecond, RequestTimeout: time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
+	open := func(cfg datastore.Config) datastore.Client {
+		cfg.Endpoints = w.member.Endpoints()
+		s, err := stores.Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
 	}
-	t.Cleanup(func() { w.store.Close() })
-	w.reader = follow(t, w.store, syncer.Config{Prefixes: []string{"/"}, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
+	w.store = open(datastore.Config{RequestTimeout: time.Minute})
+	w.reader = follow(t, open(datastore.Config{Progress: 100 * time.Millisecond, RequestTimeout: 5 * time.Second}), syncer.Config{Prefixes: []string{"/"}, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
 	t.Cleanup(w.stop)
 	return w
 }
@@ -62,7 +67,7 @@ func (w *etcdWorld) start(t *testing.T) {
 // until reads batches until what was told satisfies a condition.
 func (w *etcdWorld) until(what string, ok func() bool) {
 	w.t.Helper()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for !ok() {
 		select {

@@ -286,7 +286,7 @@ func run(t *testing.T, ns *netnstest.NS, bird, text string) (socket string) {
 // await looks until a condition holds.
 func await(t *testing.T, look func() error) {
 	t.Helper()
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -133,7 +133,7 @@ func answersOf(t *testing.T, bird string, p plan.Plan, args ...string) speaker.R
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	r, err := w.report()
-	for deadline := time.Now().Add(20 * time.Second); err == nil && len(r.Problems) > 0 && time.Now().Before(deadline); <-tick.C { // until it answers
+	for deadline := time.Now().Add(2 * time.Minute); err == nil && len(r.Problems) > 0 && time.Now().Before(deadline); <-tick.C { // until it answers
 		r, err = w.report()
 	}
 	if err != nil || len(r.Problems) > 0 {

@@ -231,7 +231,7 @@ func (h *host) ask(q request) answer {
 }
 
 // patience is how long what should come may take, on a machine that is busy with other things.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // await looks until a condition holds.
 func await(t testing.TB, within time.Duration, look func() error) {

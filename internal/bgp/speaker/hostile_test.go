@@ -178,7 +178,7 @@ func TestAMalformedUpdateHarmsNobodyElse(t *testing.T) {
 			h.wantNoRoute(second.String() + via)
 			if tt.want == reset {
 				h.down(i, "closed by this speaker: what it sent is wrong: update: ")
-				if notification, err := sent[i].ended(5 * time.Second); err != nil || len(notification) == 0 {
+				if notification, err := sent[i].ended(patience); err != nil || len(notification) == 0 {
 					t.Errorf("the peer received %v, %v", notification, err)
 				}
 			} else if s := h.session(hostileAddr(i)); s.State != speaker.Established {
@@ -232,7 +232,7 @@ func TestAMessageThatIsNoneEndsItsSessionAlone(t *testing.T) {
 			h.down(i, "restarts; its routes are kept") // it did not say that it goes
 			continue
 		}
-		notification, err := r.ended(10 * time.Second)
+		notification, err := r.ended(patience)
 		if err != nil || len(notification) < 2 || !slices.Equal(notification[:len(tt.notification)], tt.notification) {
 			t.Errorf("%s: the peer received %v, %v; want %v", tt.name, notification, err, tt.notification)
 		}
@@ -277,7 +277,7 @@ func TestAnOpenThatIsWrongOpensNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if tt.notification == nil {
-			if kind, body, err := r.next(5 * time.Second); err != nil || kind != msgOpen {
+			if kind, body, err := r.next(patience); err != nil || kind != msgOpen {
 				t.Errorf("%s: the peer received %d %v, %v", tt.name, kind, body, err)
 			}
 			if _, err := r.Write(message(msgKeepalive, nil)); err != nil {
@@ -286,7 +286,7 @@ func TestAnOpenThatIsWrongOpensNothing(t *testing.T) {
 			h.up(hostileAddr(i))
 			continue
 		}
-		notification, err := r.ended(5 * time.Second)
+		notification, err := r.ended(patience)
 		if err != nil || !slices.Equal(notification[:min(len(notification), len(tt.notification))], tt.notification) {
 			t.Errorf("%s: the peer received %v, %v; want %v", tt.name, notification, err, tt.notification)
 		}

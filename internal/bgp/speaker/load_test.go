@@ -90,7 +90,7 @@ func (l *load) call(t testing.TB, tell bool) {
 	errs := make(chan error, len(l.peers))
 	l.ns.Do(func() {
 		for _, p := range l.peers {
-			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(loadAddr(p.number))}, Timeout: 10 * time.Second}
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(loadAddr(p.number))}, Timeout: patience}
 			c, err := d.Dial("tcp", loadTarget+":179")
 			if err != nil {
 				t.Fatal(err)

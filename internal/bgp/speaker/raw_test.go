@@ -104,7 +104,7 @@ type raw struct {
 
 // callRaw connects to the speaker from a namespace; nothing is sent yet.
 func callRaw(ns *netnstest.NS, from, to string) (*raw, error) {
-	c, err := ns.DialTCP(netip.AddrPortFrom(netip.MustParseAddr(from), 0), netip.AddrPortFrom(netip.MustParseAddr(to), 179), time.Now().Add(5*time.Second))
+	c, err := ns.DialTCP(netip.AddrPortFrom(netip.MustParseAddr(from), 0), netip.AddrPortFrom(netip.MustParseAddr(to), 179), time.Now().Add(patience))
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (r *raw) establish(as uint32) error {
 		return err
 	}
 	for _, want := range []byte{msgOpen, msgKeepalive} {
-		kind, body, err := r.next(10 * time.Second)
+		kind, body, err := r.next(patience)
 		if err != nil {
 			return err
 		}

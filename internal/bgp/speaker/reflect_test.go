@@ -49,7 +49,7 @@ func TestAllClientsOfAReflectorHaveTheRoutesOfAllOthers(t *testing.T) {
 	h.start(reflectorPlan(peers))
 	h.active(l.addrs()...)
 	l.call(t, false)
-	l.out(t, 20*time.Second)
+	l.out(t, patience)
 	r := h.ask(request{})
 	if r.Report.Learned != peers*each || r.Report.Kernel != 0 || r.Report.Advertised != 0 || !r.Report.Reflects {
 		t.Errorf("%+v", r.Report)
@@ -62,7 +62,7 @@ func TestAllClientsOfAReflectorHaveTheRoutesOfAllOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.await(t, patience, &l.full, 1) // it still has those of all others
-	l.back(t, 20*time.Second)
+	l.back(t, patience)
 }
 
 // usage is what a process has used of processors, and its memory.

@@ -120,7 +120,7 @@ func TestStaleRoutesGoAfterTheRestartTime(t *testing.T) {
 func TestAPeerThatDiesKeepsItsRoutesForItsRestartTime(t *testing.T) {
 	h, birds := network(t, 1)
 	b := birds[0]
-	b.run(statics + speaks("twill", "local as 64512; direct; graceful restart time 14;", "", ""))
+	b.run(statics + speaks("twill", "local as 64512; direct; graceful restart time 110;", "", ""))
 	h.start(planOf(session("192.0.2.2", 64512), session("2001:db8:1::2", 64512)))
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
@@ -136,15 +136,24 @@ func TestAPeerThatDiesKeepsItsRoutesForItsRestartTime(t *testing.T) {
 	if went := gone(); len(went) > 0 {
 		t.Errorf("while the peer restarted went %v", went)
 	}
+	before := h.session("192.0.2.2").Since
+	b.configure("graceful restart time 110;", "graceful restart time 5;") // which takes a new session
+	await(t, patience, func() error {
+		if s := h.session("192.0.2.2"); s.State != speaker.Established || s.Since.Equal(before) {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 	b.kill() // and not back
-	await(t, patience, func() error { return h.routeIs("10.204.0.0/26", false) })
+	h.wantNoRoute("10.204.0.0/26")
 }
 
 func TestAPeerThatFallsSilentLosesItsRoutes(t *testing.T) {
 	h, birds := network(t, 1)
 	birds[0].run(statics + speaks("twill", "local as 64512; direct;", "", ""))
 	s := session("192.0.2.2", 64512)
-	s.Keepalive, s.Hold = time.Second, 3*time.Second
+	s.Keepalive, s.Hold = 5*time.Second, 15*time.Second // which a machine that is busy keeps
 	h.start(planOf(s))
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)

@@ -48,7 +48,7 @@ func chaos(t *testing.T, s *kubetest.Server, target string) {
 	w := newWorld(t, exe, s)
 	r := &run{world: w, t: t, clock: watchClock(t)}
 	defer r.report()
-	if took, err := w.settled(t.Context(), time.Minute); err != nil {
+	if took, err := w.settled(t.Context(), 3*time.Minute); err != nil {
 		t.Errorf("before the first fault, in %s: %v", took, err)
 		return
 	}
@@ -131,7 +131,7 @@ func (r *run) step(n int, f fault) bool {
 		r.t.Errorf("no such kind of fault; there are those of docs/chaos.md")
 		return false
 	}
-	ctx, cancel := context.WithTimeout(r.t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Minute)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(*seed, uint64(n)+1))
 	r.fault(f.kind)

@@ -86,7 +86,7 @@ func awayForLong(ctx context.Context, w *world, rng *rand.Rand) error {
 		return err
 	}
 	began := time.Now()
-	if err := w.says(ctx, 20*time.Second, func(state string) bool { return state != "in-sync" }); err != nil {
+	if err := w.says(ctx, 45*time.Second, func(state string) bool { return state != "in-sync" }); err != nil {
 		return err
 	}
 	if rng.IntN(2) == 0 {

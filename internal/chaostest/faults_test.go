@@ -45,7 +45,7 @@ func anyWorkload(rng *rand.Rand) (host, name string) {
 }
 
 // proof is how long a fault may take to show.
-const proof = 15 * time.Second
+const proof = time.Minute
 
 // all are the kinds of faults.
 func all() []fault {
@@ -70,7 +70,7 @@ func all() []fault {
 
 // running awaits a daemon, and returns its process id.
 func (w *world) running(ctx context.Context, host, what string, not int) (pid int, err error) {
-	err = until(ctx, 30*time.Second, func() error {
+	err = until(ctx, 2*time.Minute, func() error {
 		if pid = w.pid(host, what); pid == 0 || pid == not {
 			return fmt.Errorf("no other %s runs on %s", what, host)
 		}

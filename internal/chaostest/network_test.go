@@ -96,7 +96,7 @@ func newNetwork(t *testing.T, exe string, s *kubetest.Server) *network {
 	} else {
 		cfg = datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, QPS: 10_000}
 	}
-	cfg.RequestTimeout = 5 * time.Second
+	cfg.RequestTimeout = 30 * time.Second
 	n.store, err = stores.Open(t.Context(), cfg)
 	must(t, err)
 	for _, h := range hosts {

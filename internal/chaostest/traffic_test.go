@@ -149,7 +149,7 @@ func (f *flow) beginTCP(a, b end, to netip.AddrPort) error {
 		return err
 	}
 	defer lis.Close()
-	if f.tx, err = dial(a, to, 20*time.Second); err != nil {
+	if f.tx, err = dial(a, to, time.Minute); err != nil {
 		return err
 	}
 	if f.rx, err = lis.Accept(); err != nil {

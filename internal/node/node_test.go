@@ -18,7 +18,7 @@ func start(t *testing.T, signals chan os.Signal, scripts ...string) (lines *bufi
 	r, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg := Config{
-		Exe: "/bin/sh", Backoff: time.Millisecond, Grace: 5 * time.Second, Signals: signals, Stdout: w, Stderr: io.Discard,
+		Exe: "/bin/sh", Backoff: time.Millisecond, Grace: time.Minute, Signals: signals, Stdout: w, Stderr: io.Discard,
 		Log: slog.New(slog.DiscardHandler),
 	}
 	for _, s := range scripts {
@@ -61,12 +61,15 @@ func TestSignalsReachTheChild(t *testing.T) {
 	// the kernel's fork starts over at each signal, so a shell that gets them without a pause never forks.
 	got := make(chan string)
 	go func() { got <- next(t, lines) }()
-	again := time.NewTicker(50 * time.Millisecond)
+	pause := 50 * time.Millisecond
+	again := time.NewTimer(pause)
 	defer again.Stop()
 	for answered := false; !answered; {
 		select {
 		case <-again.C:
 			signals <- syscall.SIGUSR1 // not SIGHUP, which whoever runs this under nohup(1) has ignored: no shell can trap it then
+			pause *= 2                 // for a shell that gets no processor for longer than that
+			again.Reset(pause)
 		case line := <-got:
 			if line != "signalled" {
 				t.Errorf("child printed %q, want signalled", line)
@@ -104,7 +107,7 @@ func TestChildrenStopInReverseOrder(t *testing.T) {
 	r, w := io.Pipe()
 	go func() {
 		_ = Run(ctx, Config{
-			Exe: "/bin/sh", Stdout: w, Log: slog.New(slog.DiscardHandler),
+			Exe: "/bin/sh", Grace: time.Minute, Stdout: w, Log: slog.New(slog.DiscardHandler),
 			Children: []Child{{Name: "a", Args: []string{"-c", script("a")}}, {Name: "b", Args: []string{"-c", script("b")}}},
 		})
 		w.Close()

@@ -37,7 +37,7 @@ func group(t *testing.T, names ...string) []*Server {
 func awaitName(t *testing.T, address, want string) {
 	t.Helper()
 	c := client("tcp", address, nil)
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		got := ""
 		resp, err := c.Get("http://x/")
 		if err == nil {

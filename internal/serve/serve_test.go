@@ -36,7 +36,7 @@ func start(t *testing.T) *Server {
 }
 
 func client(network, address string, conf *tls.Config) *http.Client {
-	return &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: conf, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: conf, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, address)
 	}}}
 }
@@ -44,7 +44,7 @@ func client(network, address string, conf *tls.Config) *http.Client {
 // await asks until the answer is as wanted.
 func await(t *testing.T, c *http.Client, url string, answers bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		resp, err := c.Get(url)
 		if err == nil {
 			resp.Body.Close()

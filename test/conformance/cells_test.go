@@ -16,7 +16,7 @@ import (
 )
 
 // patience is for what must happen; nothing waits for it unless a test fails.
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 const protoTCP, protoUDP, protoSCTP = 6, 17, 132
 

@@ -66,7 +66,7 @@ func TestClusterNetworkPoliciesOnAPIServer(t *testing.T) {
 	must(t, err)
 	all := suite.New(suite.Options{
 		Client: h.client, ClientSet: execs, KubeConfig: there, EnableAllSupportedFeatures: true,
-		TimeoutConfig: config.TimeoutConfig{PokeInterval: 10 * time.Millisecond, PokeTimeout: time.Minute},
+		TimeoutConfig: config.TimeoutConfig{PokeInterval: 10 * time.Millisecond, PokeTimeout: 3 * time.Minute},
 	})
 	for _, n := range h.hosts {
 		node := "apiVersion: v1\nkind: Node\nmetadata: {name: " + n.name + ", labels: {kubernetes.io/os: linux}}\nstatus: {addresses: [{type: InternalIP, address: " + n.uplink.String() + "}]}\n"

@@ -73,7 +73,7 @@ func newServed(t *testing.T, s *kubetest.Server) *served {
 	s.Apply(t, output(t, twill, "kube", "agent", "--namespace", "kube-system"))
 	account := s.KubeconfigFor(t, "kube-system", "twill-agent")
 	var err error
-	k.store, err = stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, QPS: 10_000})
+	k.store, err = stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, QPS: 10_000, RequestTimeout: time.Minute})
 	must(t, err)
 	t.Cleanup(func() { must(t, k.store.Close()) })
 	for _, h := range k.hosts {
@@ -205,7 +205,7 @@ func (f fixed) List(_ context.Context, prefix string) (datastore.Snapshot, error
 // settle waits until the kernels are what the API server asks for now.
 func (k *served) settle() []api.Update {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(k.t.Context(), 3*time.Minute)
 	defer cancel()
 	now := fixed{had: map[string]datastore.Snapshot{}}
 	for _, prefix := range []string{api.ResourcesPrefix, api.BlockPrefix} {
@@ -239,7 +239,7 @@ func (k *served) realised() {
 	state := fresh(k.cluster)
 	state.Policies = []*networkingv1.NetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "last"}}}
 	k.program(state)
-	ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(k.t.Context(), 3*time.Minute)
 	defer cancel()
 	look := time.NewTicker(50 * time.Millisecond)
 	defer look.Stop()

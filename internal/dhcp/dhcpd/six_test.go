@@ -117,7 +117,7 @@ func (c *client6) again() {
 }
 
 // patience is how long what should come may take on a busy machine, while routers wait 3 s between advertisements (RFC 4861, 6.2.6).
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // ping6 waits until the machine reaches what is beyond its host, by the route that its router advertised.
 func (s *site) ping6(from string) {

@@ -243,7 +243,7 @@ func (a *agent) follow(t *testing.T, l *list) (until func(lines ...string), end 
 	}()
 	until = func(lines ...string) {
 		t.Helper()
-		for deadline := time.After(20 * time.Second); len(lines) > 0; {
+		for deadline := time.After(2 * time.Minute); len(lines) > 0; {
 			select {
 			case is := <-says:
 				lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(is, line) })

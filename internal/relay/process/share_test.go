@@ -51,12 +51,12 @@ func (c *reader) takeUntil(key string) {
 // TestRelaysOfARealEtcdShareTheirClients: nine clients of one relay, until there is another; each is given every Node once, wherever it reads.
 func TestRelaysOfARealEtcdShareTheirClients(t *testing.T) {
 	dir := t.TempDir()
-	etcd, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{"unix://" + filepath.Join(dir, "etcd.sock")}})
+	etcd, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{"unix://" + filepath.Join(dir, "etcd.sock")}, StartTimeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer etcd.Close()
-	at := datastore.Config{Endpoints: []string{"unix://" + filepath.Join(dir, "etcd.sock")}}
+	at := datastore.Config{Endpoints: []string{"unix://" + filepath.Join(dir, "etcd.sock")}, Progress: 20 * time.Second, RequestTimeout: time.Minute}
 	store, err := stores.Open(t.Context(), at)
 	if err != nil {
 		t.Fatal(err)

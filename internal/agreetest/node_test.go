@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/rules"
@@ -324,7 +321,7 @@ func (n *node) readReports(f fates) {
 // All is sent from one core, in whose queue packets keep their order: also those that a router or an answer sends on.
 func (n *node) deliver(ps []sending) fates {
 	n.t.Helper()
-	defer oneCore(n.t)()
+	defer netnstest.OneCore(n.t)()
 	f := fates{map[uint16]string{}, map[uint16]intent.Decision{}, map[uint16]string{}, map[uint16]packet.Packet{}}
 	for i := range ps {
 		n.mark++
@@ -336,7 +333,7 @@ func (n *node) deliver(ps []sending) fates {
 	n.mark++
 	last := packet.Packet{Src: netip.MustParseAddr("2001:db8:99::1"), Dst: netip.MustParseAddr("2001:db8:99::2"), Proto: 58, ICMPType: 132, Mark: n.mark}
 	n.send(uplink, last)
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(netnstest.Patience)
 	for {
 		seen, ok, err := n.socket.Receive(deadline)
 		must(n.t, err)
@@ -352,24 +349,6 @@ func (n *node) deliver(ps []sending) fates {
 		} else if mark, answer := f.answered(seen); answer {
 			f.rejected[mark] = n.links[seen.Link]
 		}
-	}
-}
-
-// oneCore keeps the caller on one core; undo lets it go.
-func oneCore(t *testing.T) (undo func()) {
-	t.Helper()
-	runtime.LockOSThread()
-	var all, one unix.CPUSet
-	must(t, unix.SchedGetaffinity(0, &all))
-	for cpu := 0; one.Count() == 0; cpu++ {
-		if all.IsSet(cpu) {
-			one.Set(cpu)
-		}
-	}
-	must(t, unix.SchedSetaffinity(0, &one))
-	return func() {
-		must(t, unix.SchedSetaffinity(0, &all))
-		runtime.UnlockOSThread()
 	}
 }
 

@@ -50,6 +50,7 @@ func anyPathAgrees(t *testing.T, dataplane string, paths int) {
 		t.Run(fmt.Sprintf("from path %d", first), func(t *testing.T) {
 			n := newNode(t, dataplane)
 			n.tabled = tabled
+			n.host.KeepFlows()
 			n.host.Sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1") // our segments have no sequence
 			for i := first; i < min(first+pathsANode, paths); i++ {
 				p := newPath(t, n, rand.New(rand.NewPCG(seed, uint64(1_000_000+i))), met)

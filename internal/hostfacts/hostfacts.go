@@ -7,6 +7,7 @@ package hostfacts
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net"
 	"net/netip"
@@ -33,6 +34,8 @@ type Host struct {
 	rtnl   *rtnl.Handle
 	sysctl *sysctl.Handle
 	ns     *netns.Handle
+
+	dialWithin time.Duration // of a test: in place of dialWithin
 }
 
 // Open opens the kernel's interfaces in the calling thread's namespace.
@@ -297,7 +300,7 @@ func peerPort(f *doctor.Facts, s doctor.Session) netip.AddrPort {
 // dial tries a port, as any client would.
 func (h *Host) dial(at netip.AddrPort) doctor.PortResult {
 	err := h.ns.Do(func() error {
-		c, err := net.DialTimeout("tcp", at.String(), dialWithin) // of an address, so that it stays on this thread
+		c, err := net.DialTimeout("tcp", at.String(), cmp.Or(h.dialWithin, dialWithin)) // of an address, so that it stays on this thread
 		if err != nil {
 			return err
 		}

@@ -65,6 +65,7 @@ func TestAHostIsReadAndOthersAreAsked(t *testing.T) {
 	a.Sysctl("ipv4/conf/eth0/rp_filter", "1")
 	b.Run("ip", "link", "set", "eth0", "mtu", "1300")
 	h := open(t, a)
+	h.dialWithin = netnstest.Patience
 	f := &doctor.Facts{Node: "h1", BGP: doctor.BGP{
 		Listen:   []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
 		Wanted:   []netip.AddrPort{netip.MustParseAddrPort("192.0.2.2:179"), netip.MustParseAddrPort("192.0.2.2:1790")},

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/packet"
@@ -102,18 +103,22 @@ func TestWhatOthersSendCountsForNothing(t *testing.T) {
 
 // TestOfAMachineThatFloodsNoMoreIsLookedAtThanABudgetAllows: of what it sends itself, no more is looked at than a budget allows.
 func TestOfAMachineThatFloodsNoMoreIsLookedAtThanABudgetAllows(t *testing.T) {
-	_, in, send := rig(t)
-	ask := Announcement{machine, addr}.Frame()
-	ask[header+27]++ // for another's address, as machines do
-	for range most {
-		send("wl1p", ask)
-	}
-	send("wl1p", Announcement{machine, addr}.Frame())
-	if a, err := in.Next(); err != nil || a != (Announcement{machine, addr}) {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	if in.looked != most+1 {
-		t.Errorf("%d packets were looked at before the machine's", in.looked)
+	defer netnstest.OneCore(t)()
+	for inOnePeriod := false; !inOnePeriod; { // on a busy machine the next may begin while they are looked at
+		_, in, send := rig(t)
+		ask := Announcement{machine, addr}.Frame()
+		ask[header+27]++ // for another's address, as machines do
+		for range most {
+			send("wl1p", ask)
+		}
+		send("wl1p", Announcement{machine, addr}.Frame())
+		began := time.Now()
+		if a, err := in.Next(); err != nil || a != (Announcement{machine, addr}) {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		if inOnePeriod = in.since.Sub(began) < period; inOnePeriod && in.looked != most+1 {
+			t.Errorf("%d packets were looked at before the machine's", in.looked)
+		}
 	}
 }
 

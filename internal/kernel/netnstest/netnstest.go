@@ -96,6 +96,18 @@ func (n *NS) Forward() {
 	n.Sysctl("ipv6/conf/all/forwarding", "1")
 }
 
+// KeepFlows has the kernel remember flows for an hour in which nothing comes: some of them it forgets within seconds, amid the test on a busy machine.
+func (n *NS) KeepFlows() {
+	n.t.Helper()
+	for _, of := range []string{"icmp", "icmpv6", "udp"} {
+		n.Sysctl("netfilter/nf_conntrack_"+of+"_timeout", "3600")
+	}
+	n.Sysctl("netfilter/nf_conntrack_udp_timeout_stream", "3600")
+	for _, state := range []string{"syn_sent", "syn_recv", "unacknowledged", "max_retrans", "fin_wait", "close_wait", "last_ack", "time_wait", "close"} {
+		n.Sysctl("netfilter/nf_conntrack_tcp_timeout_"+state, "3600")
+	}
+}
+
 // Veth makes a pair of links, both here and up.
 func (n *NS) Veth(a, b string) {
 	n.t.Helper()

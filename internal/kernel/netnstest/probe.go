@@ -20,7 +20,7 @@ import (
 // Patience is how long a probe that should succeed may take on a busy machine; Silence is how long one must go
 // unanswered to count as blocked.
 const (
-	Patience = 10 * time.Second
+	Patience = time.Minute
 	Silence  = 250 * time.Millisecond
 )
 

@@ -54,7 +54,7 @@ func TestOnlyPacketsOfNeighboursAreReceived(t *testing.T) {
 				if err := s.Send([]byte("hello")); err != nil {
 					t.Fatal(err)
 				}
-				text, got := receive(t, r, 5*time.Second)
+				text, got := receive(t, r, netnstest.Patience)
 				if want := (onehop.From{Addr: from, Link: b.Link("eth0").Index}); text != "hello" || got != want {
 					t.Errorf("%s: %q from %+v, want %+v", source, text, got, want)
 				}
@@ -69,9 +69,14 @@ func TestOnlyPacketsOfNeighboursAreReceived(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			badTTL := r.BadTTL()
-			if text, _ := receive(t, r, 200*time.Millisecond); text != "" || r.BadTTL() != badTTL+1 {
-				t.Errorf("%q from far away was heard, %d counted", text, r.BadTTL()-badTTL)
+			badTTL := r.BadTTL() // which receive counts
+			for end := time.Now().Add(netnstest.Patience); r.BadTTL() == badTTL && time.Now().Before(end); {
+				if text, _ := receive(t, r, netnstest.Silence); text != "" {
+					t.Errorf("%q from far away was heard", text)
+				}
+			}
+			if n := r.BadTTL() - badTTL; n != 1 {
+				t.Errorf("%d from far away were counted, want 1", n)
 			}
 		}
 	}
@@ -88,12 +93,12 @@ func TestWakeEndsAWait(t *testing.T) {
 	defer r.Close()
 	began := time.Now()
 	go r.Wake()
-	if err := r.Wait(time.Minute); err != nil || time.Since(began) > 30*time.Second {
+	if err := r.Wait(4 * time.Minute); err != nil || time.Since(began) > 2*time.Minute {
 		t.Errorf("waited %s, %v", time.Since(began), err)
 	}
 	began = time.Now()
-	r.Pause(30 * time.Second) // it is woken, too
-	if time.Since(began) > 15*time.Second {
+	r.Pause(4 * time.Minute) // it is woken, too
+	if time.Since(began) > 2*time.Minute {
 		t.Errorf("rested %s", time.Since(began))
 	}
 	began = time.Now()

@@ -48,9 +48,9 @@ func TestEchoesOfASizeArriveOrNot(t *testing.T) {
 		{"2001:db8:2::1", 1501, probe.ErrTooLarge},
 		{"198.51.100.77", 100, probe.ErrNoReply},
 	} {
-		patience := netnstest.Silence
-		if tt.want == nil {
-			patience = netnstest.Patience
+		patience := netnstest.Patience
+		if errors.Is(tt.want, probe.ErrNoReply) {
+			patience = netnstest.Silence
 		}
 		var err error
 		a.Do(func() { err = probe.Echo(netip.MustParseAddr(tt.dst), tt.size, 0, patience) })

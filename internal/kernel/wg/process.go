@@ -2,6 +2,7 @@ package wg
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +15,10 @@ import (
 	"time"
 )
 
-// patience is how long a process may take for an answer, and to begin.
+// patience is how long the other end may take.
 const patience = 10 * time.Second
+
+func (h *Handle) patience() time.Duration { return cmp.Or(h.cfg.Patience, patience) }
 
 // socket is where the process of a device listens.
 func (h *Handle) socket(name string) string { return filepath.Join(h.cfg.Dir, name+".sock") }
@@ -34,7 +37,7 @@ func (h *Handle) Start(name string) error {
 	if before := h.ended[name]; before != nil {
 		select {
 		case <-before:
-		case <-time.After(patience): // it serves a device that is there, or hangs: then this one cannot be made
+		case <-time.After(h.patience()): // it serves a device that is there, or hangs: then this one cannot be made
 		}
 	}
 	started, write, err := os.Pipe()
@@ -55,7 +58,7 @@ func (h *Handle) Start(name string) error {
 	ended := make(chan struct{})
 	h.ended[name] = ended
 	go func() { _ = cmd.Wait(); close(ended) }() // so that no zombie is left
-	_ = started.SetReadDeadline(time.Now().Add(patience))
+	_ = started.SetReadDeadline(time.Now().Add(h.patience()))
 	text, err := io.ReadAll(started)
 	if err == nil && strings.TrimSpace(string(text)) != ready {
 		err = errors.New(strings.TrimSpace(string(text)))
@@ -71,14 +74,14 @@ func (h *Handle) ask(name, text string) (State, error) {
 	if h.cfg.Dir == "" {
 		return State{}, fmt.Errorf("device %s: %w", name, ErrNoDevice)
 	}
-	c, err := net.DialTimeout("unix", h.socket(name), patience)
+	c, err := net.DialTimeout("unix", h.socket(name), h.patience())
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		return State{}, fmt.Errorf("device %s: no process serves it: %w", name, ErrNoDevice)
 	} else if err != nil {
 		return State{}, fmt.Errorf("device %s: %w", name, err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(h.patience()))
 	if _, err := io.WriteString(c, text); err != nil {
 		return State{}, fmt.Errorf("device %s: %w", name, err)
 	}

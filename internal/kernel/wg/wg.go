@@ -92,7 +92,8 @@ var ErrNoDevice = errors.New("there is no such WireGuard device")
 type Config struct {
 	Dir string // of the sockets of processes; empty: there are no devices of processes
 	// Command runs a process that calls [Serve], with two arguments added: the name of the device, and the path of its socket.
-	Command []string
+	Command  []string
+	Patience time.Duration // how long such a process may take for an answer, and to begin; zero: 10 s
 }
 
 // Handle is for the devices of one namespace.

@@ -38,7 +38,7 @@ type host struct {
 func newHost(t *testing.T, name string) host {
 	t.Helper()
 	ns := netnstest.New(t)
-	h := host{ns, New(ns.Handle(), Config{Dir: t.TempDir(), Command: []string{"/proc/self/exe", "serve"}}), Userspace}
+	h := host{ns, New(ns.Handle(), Config{Dir: t.TempDir(), Command: []string{"/proc/self/exe", "serve"}, Patience: netnstest.Patience}), Userspace}
 	if err := h.wg.Start(name); err != nil {
 		t.Fatal(err)
 	}

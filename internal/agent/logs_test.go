@@ -69,7 +69,7 @@ func sendUntilLogged(t *testing.T, c *flows.Collector, port uint16, send func())
 	t.Helper()
 	arrived, end := c.Listen()
 	defer end()
-	late := time.After(10 * netnstest.Patience)
+	late := time.After(2 * netnstest.Patience)
 	send()
 	for {
 		select {

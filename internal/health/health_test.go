@@ -18,7 +18,7 @@ func get(c *Checker, path string) (int, string) {
 func TestAPartThatAnswersLives(t *testing.T) {
 	var reasons []string
 	c := New(func() []string { return reasons })
-	c.Part("calc", time.Second, func(context.Context) error { return nil })
+	c.Part("calc", time.Minute, func(context.Context) error { return nil })
 	if code, body := get(c, "/liveness"); code != 200 || body != "live\n" {
 		t.Errorf("got %d %q", code, body)
 	}

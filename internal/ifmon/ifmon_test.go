@@ -22,7 +22,7 @@ func TestMonitorTellsTheFullStateAndThenWhatChanges(t *testing.T) {
 	now := map[string]ifmon.Link{}
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for deadline := time.After(30 * time.Second); !ok(); {
+		for deadline := time.After(time.Minute); !ok(); {
 			select {
 			case cs := <-m.Changes():
 				for _, c := range cs {

@@ -182,7 +182,7 @@ func received(t *testing.T, log string) (out [][]byte) {
 // receivedAll waits until that is all of some first states, each of which ends with InSync.
 func receivedAll(t *testing.T, log string, states int) (out [][]byte) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); runtime.Gosched() {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); runtime.Gosched() {
 		out = received(t, log)
 		n := 0
 		for _, m := range out {

@@ -56,7 +56,7 @@ func started(t *testing.T, does string) (*Driver, string) {
 func until(t *testing.T, d *Driver, done func(error) bool) map[intent.Key]intent.Outcome {
 	t.Helper()
 	last, errs := map[intent.Key]intent.Outcome{}, map[string]bool{}
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		out, err := d.Apply(t.Context())
 		for _, o := range out {
 			last[o.Key] = o

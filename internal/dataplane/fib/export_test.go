@@ -2,8 +2,8 @@ package fib
 
 import "time"
 
-// Hurry has routes of others deleted when they are seen.
-func (t *Table) Hurry() { t.grace = 0 }
+// Grace is how long routes of others stay from now on.
+func (t *Table) Grace(d time.Duration) { t.grace = d }
 
 // Clock has f called with each wait for which routes keep the elevated metric, and what ends it, instead of a timer.
 func (t *Table) Clock(f func(wait time.Duration, over func())) {

@@ -27,6 +27,7 @@ type rig struct {
 
 func newRig(t *testing.T, ns *netnstest.NS) *rig {
 	r := &rig{t: t, ns: ns, tbl: fib.New(ns.Rtnl()), mon: ifmon.New(ns.Rtnl()), now: map[string]ifmon.Link{}}
+	r.tbl.Grace(time.Hour) // what was seen a moment ago was, however busy the machine
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.mon.Run(ctx) }()
@@ -50,7 +51,7 @@ func (r *rig) resync() {
 // until passes interface changes on until the link is as wanted.
 func (r *rig) until(link string, ok func(l ifmon.Link, there bool) bool) {
 	r.t.Helper()
-	for deadline := time.After(30 * time.Second); ; {
+	for deadline := time.After(netnstest.Patience); ; {
 		if l, there := r.now[link]; ok(l, there) {
 			return
 		}
@@ -351,7 +352,7 @@ func TestWhatOthersDoToOurRoutesIsUndoneAtOnce(t *testing.T) {
 		routes := r.ns.Run("ip", "route")
 		return strings.Contains(routes, "10.65.0.5 dev wl1 ") && !strings.Contains(routes, "10.65.0.7")
 	}
-	for deadline, begun := time.After(30*time.Second), false; !begun || !right(); {
+	for deadline, begun := time.After(netnstest.Patience), false; !begun || !right(); {
 		if !begun { // until the watch has begun no event comes
 			breakIt()
 		}

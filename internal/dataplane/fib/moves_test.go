@@ -71,7 +71,7 @@ func (g *guest) note() map[string]intent.Outcome {
 	select {
 	case f := <-g.tbl.Drift():
 		f()
-	case <-time.After(30 * time.Second):
+	case <-time.After(netnstest.Patience):
 		g.t.Fatal("the driver has nothing to do")
 	}
 	return g.apply()

@@ -153,7 +153,7 @@ func TestAProtocolOfSettingsMayBeOthers(t *testing.T) {
 	}
 	r.watched(func() {
 		r.ns.Run("ip", "route", "del", "10.65.0.5", "dev", "wl1")
-		for deadline := time.After(30 * time.Second); !strings.Contains(r.ns.Run("ip", "route"), "10.65.0.5 dev wl1"); r.apply() {
+		for deadline := time.After(netnstest.Patience); !strings.Contains(r.ns.Run("ip", "route"), "10.65.0.5 dev wl1"); r.apply() {
 			select {
 			case note := <-r.tbl.Drift():
 				note()
@@ -216,7 +216,7 @@ func TestRoutesOfOthersThroughWorkloadsGoAfterAWhile(t *testing.T) {
 			r.ns.Veth("wl1", "wl1p")
 			r.ns.Veth("eth0", "peer")
 			if tt.hurry {
-				r.tbl.Hurry()
+				r.tbl.Grace(0)
 			}
 			for _, words := range append(append([]string{}, others...), kept...) {
 				r.ns.Route(words)

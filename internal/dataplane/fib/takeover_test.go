@@ -107,7 +107,7 @@ func TestAForeignRouteThatIsDeletedIsNoticedAtOnce(t *testing.T) {
 				r.want("10.65.0.5/32", fib.ErrForeign, "", out)
 				r.want("2001:db8::5/128", fib.ErrForeign, "", out)
 				r.ns.Run("sh", "-c", tt.change)
-				for deadline := time.After(30 * time.Second); ; {
+				for deadline := time.After(netnstest.Patience); ; {
 					routes := r.ns.Run("ip", "route") + r.ns.Run("ip", "-6", "route")
 					if strings.Contains(routes, "10.65.0.5 dev wl1 proto 80") && strings.Contains(routes, "2001:db8::5 dev wl1 proto 80") {
 						return

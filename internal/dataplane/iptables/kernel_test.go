@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +15,20 @@ import (
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
+
+// TestMain has a lock of our own for all tests: iptables' is one for all of the machine, and of its namespaces.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "xtables")
+	if err == nil {
+		err = os.Setenv("XTABLES_LOCKFILE", filepath.Join(dir, "lock"))
+	}
+	if err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
 
 // tools are those of one backend, in a namespace of its own.
 type tools struct {
@@ -55,7 +71,7 @@ func (k tools) feed(t *testing.T, text, program string, args ...string) {
 
 func (k tools) restore(t *testing.T, f intent.Family, text string) {
 	t.Helper()
-	k.feed(t, text, k.program(f, "restore"), "--noflush", "-w", "10") // the lock of legacy is one for all namespaces
+	k.feed(t, text, k.program(f, "restore"), "--noflush", "-w", "60")
 }
 
 func (k tools) makeSets(t *testing.T, sets []Set) {

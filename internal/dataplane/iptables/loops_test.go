@@ -65,7 +65,7 @@ func TestNothingIsForwardedToAServiceThatIsNotThere(t *testing.T) {
 			knock(k.NS, nil)
 		}
 		for i, name := range []string{"iptables-", "ip6tables-"} {
-			k.Run(name+k.backend, "-w", "10", "-t", "nat", "-I", "PREROUTING", "-d", services[i], "-j", "DNAT", "--to-destination", atOutside[i])
+			k.Run(name+k.backend, "-w", "60", "-t", "nat", "-I", "PREROUTING", "-d", services[i], "-j", "DNAT", "--to-destination", atOutside[i])
 		}
 		knock(b.workload, nil)
 	})

@@ -114,7 +114,7 @@ func TestBothBackendsTakeAWholeNode(t *testing.T) {
 			for _, f := range families {
 				for _, x := range nodeTexts(t, b, f) {
 					k.makeSets(t, x.Sets)
-					k.feed(t, hooked(x), k.program(f, "restore"), "--test", "--noflush", "-w", "10")
+					k.feed(t, hooked(x), k.program(f, "restore"), "--test", "--noflush", "-w", "60")
 					for range 2 { // the second time everything exists already
 						k.restore(t, f, hooked(x))
 					}

@@ -52,7 +52,7 @@ func newBetween(t *testing.T, k tools) *between {
 func (b *between) others(args ...string) {
 	b.t.Helper()
 	for _, name := range []string{"iptables-", "ip6tables-"} {
-		b.k.Run(name+b.k.backend, append([]string{"-w", "10"}, args...)...)
+		b.k.Run(name+b.k.backend, append([]string{"-w", "60"}, args...)...)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestOursIsFirstOrAfterWhatIsThere(t *testing.T) {
 		b := newBetween(t, k)
 		forward := func() string {
 			out := ""
-			for line := range strings.Lines(k.Run("iptables-"+k.backend, "-w", "10", "-S", "FORWARD")) {
+			for line := range strings.Lines(k.Run("iptables-"+k.backend, "-w", "60", "-S", "FORWARD")) {
 				if target := strings.Fields(line); target[0] == "-A" {
 					out += target[len(target)-1] + " "
 				}

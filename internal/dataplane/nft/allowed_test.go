@@ -56,7 +56,7 @@ func TestSettingsLetPassWhatIsElseDropped(t *testing.T) {
 			h.d.Merge(pair(nil))
 			apply(t, h.d)
 			send()
-			if n := h.dropped(t, tt.counter); n != 1 {
+			if n := h.droppedNow(t, tt.counter, 1); n != 1 {
 				t.Errorf("by default %d were dropped, want 1", n)
 			}
 			h.d.Merge(intent.Batch{Host: &tt.allow})

@@ -88,7 +88,7 @@ func TestOthersTablesMayChangeAllTheTime(t *testing.T) {
 	want := fresh.canonical(t)
 	is := func(what string) {
 		t.Helper()
-		for deadline := time.Now().Add(10 * netnstest.Patience); ; {
+		for deadline := time.Now().Add(2 * netnstest.Patience); ; {
 			got := reader.canonical(t)
 			if got == want {
 				return

@@ -74,7 +74,7 @@ func TestNothingIsForwardedToAServiceThatIsNotThere(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("that was %q:\n%s", tt.name, h.ns.Run("nft", "list", "table", "inet", "twill"))
 		}
-		if tt.want != nil && h.dropped(t, "no such service") == 0 {
+		if tt.want != nil && h.droppedNow(t, "no such service", 1) == 0 {
 			t.Errorf("%s: nothing is counted", tt.name)
 		}
 	}

@@ -27,6 +27,7 @@ type datagrams struct {
 // establish begins a flow, and waits until it is established. A way is "a>out".
 func (h *hosted) establish(t testing.TB, way string, family int, port uint16) *datagrams {
 	t.Helper()
+	h.ns.KeepFlows()
 	from, to, _ := strings.Cut(way, ">")
 	addr := func(party string) netip.Addr { return netip.MustParseAddr(addrs[party][family]) }
 	server, err := h.party(to).ListenUDP(netip.AddrPortFrom(addr(to), port))

@@ -5,18 +5,16 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
@@ -114,7 +112,7 @@ func (h *hosted) send(t *testing.T, from, to string, passes bool) *numbered {
 	end := make(chan struct{})
 	ends.Go(func() { f.receive(rx) })
 	ends.Go(func() {
-		onOneProcessor(t)
+		netnstest.OneCore(t) // until the goroutine ends, and its thread with it
 		every := func(d time.Duration, burst func() error) {
 			tick := time.NewTicker(d)
 			defer tick.Stop()
@@ -158,23 +156,6 @@ func (h *hosted) send(t *testing.T, from, to string, passes bool) *numbered {
 		ends.Wait()
 	})
 	return f
-}
-
-// onOneProcessor keeps this goroutine on one processor until it ends, with the thread that it is on. What a thread sends through veth waits in
-// the queue of its processor (netif_rx in net/core/dev.c): from two of them datagrams overtake each other, as far as one is busy with other things.
-func onOneProcessor(t *testing.T) {
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-	var all, one unix.CPUSet
-	err := unix.SchedGetaffinity(0, &all)
-	for cpu := 0; err == nil && one.Count() == 0; cpu++ {
-		if all.IsSet(cpu) {
-			one.Set(cpu)
-			err = unix.SchedSetaffinity(0, &one)
-		}
-	}
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 // receive counts what comes, until the socket is closed. All is sent by one processor, so that it comes in order: what a later one has

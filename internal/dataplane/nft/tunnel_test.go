@@ -55,7 +55,7 @@ func TestATunnelEndsWithItsPermission(t *testing.T) {
 			h.d.Merge(intent.Batch{Host: &intent.HostSettings{EndpointToHost: intent.ToHostAccept}})
 			apply(t, h.d)
 			say()
-			if n := h.dropped(t, "VXLAN from a workload"); n != 1 {
+			if n := h.droppedNow(t, "VXLAN from a workload", 1); n != 1 {
 				t.Errorf("%d packets were dropped, want 1", n)
 			}
 		})

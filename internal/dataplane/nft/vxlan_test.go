@@ -25,6 +25,7 @@ type tunnelled struct {
 
 func newTunnelled(t *testing.T) *tunnelled {
 	h := &tunnelled{T: t, hosted: newHosted(t), peers: intent.IPSet{ID: intent.SetVXLANPeers}}
+	h.ns.KeepFlows()
 	h.settings = intent.HostSettings{EndpointToHost: intent.ToHostAccept, AllowVXLAN: true}
 	for f, end := range []string{"10.65.1.1", "fd65::1"} {
 		out := netip.MustParseAddr(addrs["out"][f])

@@ -1,6 +1,7 @@
 package policysync
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -31,7 +32,7 @@ type place struct {
 func serving(t *testing.T, cfg Config) *place {
 	p := &place{T: t, dir: t.TempDir(), sent: make(chan map[intent.EndpointID]bool, 100)}
 	p.must(os.Mkdir(filepath.Join(p.dir, "creds"), 0o755))
-	cfg.Poll = 5 * time.Millisecond
+	cfg.Poll, cfg.Patience = 5*time.Millisecond, cmp.Or(cfg.Patience, 2*time.Minute)
 	cfg.Proxied = func(_ context.Context, is map[intent.EndpointID]bool) error { p.sent <- is; return nil }
 	p.s = New(cfg)
 	p.s.Configure(p.dir, func() intent.Batch { return intent.Batch{} })
@@ -266,7 +267,7 @@ func TestTricksOfPaths(t *testing.T) {
 
 // TestAProxyThatDoesNotReadIsDisconnected: and holds up no other one meanwhile.
 func TestAProxyThatDoesNotReadIsDisconnected(t *testing.T) {
-	p := serving(t, Config{Patience: time.Second})
+	p := serving(t, Config{Patience: 5 * time.Second}) // the quick one is no slower on a busy machine
 	p.volume("csi-1", credentialsOf("web"))
 	p.volume("csi-2", credentialsOf("db"))
 	p.s.InForce(batch(), false)

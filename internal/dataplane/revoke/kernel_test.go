@@ -19,7 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // pair is a host with two workloads, client and server, whose policy is in the kernel.
 type pair struct {
@@ -42,6 +42,7 @@ func newPair(t testing.TB, from, to string) *pair {
 		from: netip.MustParseAddr(from), to: netip.MustParseAddr(to), host: host,
 	}
 	host.Forward()
+	host.KeepFlows()
 	for i, ns := range []*netnstest.NS{p.client, p.server} {
 		link, a := fmt.Sprintf("cali%d", i), []netip.Addr{p.from, p.to}[i]
 		host.VethTo(ns, link, "eth0")

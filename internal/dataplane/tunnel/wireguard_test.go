@@ -41,7 +41,7 @@ type guarded struct {
 
 func newGuarded(t *testing.T) guarded {
 	r := guarded{rig: newRig(t), key: new(string)}
-	r.wg = wg.New(r.ns.Handle(), wg.Config{Dir: filepath.Join(t.TempDir(), "wg"), Command: []string{"/proc/self/exe", "serve"}})
+	r.wg = wg.New(r.ns.Handle(), wg.Config{Dir: filepath.Join(t.TempDir(), "wg"), Command: []string{"/proc/self/exe", "serve"}, Patience: netnstest.Patience})
 	r.cfg = tunnel.Config{WireGuard: r.wg, Keys: func(k intent.TunnelKind, public string) {
 		if k == intent.WireGuard {
 			*r.key = public

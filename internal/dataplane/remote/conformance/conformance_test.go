@@ -168,7 +168,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			patience := time.Minute
 			if f.silent {
-				patience = time.Second
+				patience = 5 * time.Second
 			}
 			s := &suite{Config{Address: serve(t, &faulty{fault: f, right: referenceDriver()}), Patience: patience}}
 			if err := s.try(t.Context(), c); err == nil || !strings.Contains(err.Error(), f.want) {

@@ -1,6 +1,7 @@
 package clustercheck
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,6 +59,8 @@ type Try struct {
 	To     string        `json:"to"`     // tcp://HOST:PORT asks by HTTP, udp://ADDRESS:PORT wants its packet back, whole://ADDRESS:PORT one of the size of the pod's MTU, open://HOST:PORT a connection, dns:NAME its addresses
 	Silent bool          `json:"silent"` // nothing should come back
 	Within time.Duration `json:"within"` // tried again until it is as it should be
+
+	patience time.Duration // of a test: in place of patience
 }
 
 // Tried is how it went.
@@ -77,7 +80,7 @@ func (t Try) Do(ctx context.Context) Tried {
 	for began := time.Now(); ; {
 		var done Tried
 		start := time.Now()
-		one, cancel := context.WithTimeout(ctx, patience)
+		one, cancel := context.WithTimeout(ctx, cmp.Or(t.patience, patience))
 		answer, err := once(one, t.To)
 		cancel()
 		done.Answer, done.Took, done.After = answer, time.Since(start), time.Since(began)

@@ -42,11 +42,11 @@ func TestOneTry(t *testing.T) {
 		{"ftp://" + web, "", "unknown"},
 		{web, "", "unknown"},
 	} {
-		done := Try{To: tt.to}.Do(t.Context())
+		done := Try{To: tt.to, patience: time.Minute}.Do(t.Context())
 		if !strings.Contains(done.Answer, tt.answer) || done.As != (tt.err == "") || !strings.Contains(done.Error, tt.err) {
 			t.Errorf("%s: %+v, want answer %q, error %q", tt.to, done, tt.answer, tt.err)
 		}
-		silent := Try{To: tt.to, Silent: true}.Do(t.Context())
+		silent := Try{To: tt.to, Silent: true, patience: time.Minute}.Do(t.Context())
 		if silent.As != (tt.err != "") {
 			t.Errorf("%s should be silent: %+v", tt.to, silent)
 		}
@@ -62,7 +62,9 @@ func TestATryIsMadeUntilItIsAsItShould(t *testing.T) {
 	at := "open://" + l.Addr().String()
 	until := func(silent bool) chan Tried {
 		done := make(chan Tried, 1)
-		go func() { done <- Try{To: at, Silent: silent, Within: time.Minute}.Do(t.Context()) }()
+		go func() {
+			done <- Try{To: at, Silent: silent, Within: time.Minute, patience: time.Minute}.Do(t.Context())
+		}()
 		return done
 	}
 	done := until(true)

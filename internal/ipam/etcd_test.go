@@ -25,12 +25,12 @@ func etcd(t testing.TB, cidr string, blockSize int) datastore.Client {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	url := "unix://" + filepath.Join(dir, "s")
-	m, err := member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{url}})
+	m, err := member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{url}, StartTimeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	s, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{url}})
+	s, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{url}, RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package ipam_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/crds"
@@ -22,7 +23,7 @@ func kubernetes(t testing.TB, g form.Group) datastore.Client {
 		t.Fatal(err)
 	}
 	s.Apply(t, all)
-	c, err := stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(g), QPS: 10_000})
+	c, err := stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(g), QPS: 10_000, RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func startEtcd(t *testing.T, resources string) etcd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	m, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{"unix://" + filepath.Join(dir, "s")}})
+	m, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, StartTimeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func (e etcd) twill(args ...string) (int, string) {
 	e.Helper()
 	var out strings.Builder
 	env := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
-	code := cli.Execute(e.Context(), env, append(args, "--etcd", e.at))
+	code := cli.Execute(e.Context(), env, append(args, "--timeout", "1m", "--etcd", e.at))
 	return code, out.String()
 }
 
@@ -103,7 +103,7 @@ func TestARunningConfdFollowsTheDatastoreAndTheDirectory(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() {
 		env := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}
-		ended <- cli.Execute(ctx, env, []string{"confd", "--confdir", dir, "--output=", "--bird-socket=", "--socket=", "--data-dir", t.TempDir(), "--etcd", e.at})
+		ended <- cli.Execute(ctx, env, []string{"confd", "--confdir", dir, "--output=", "--bird-socket=", "--socket=", "--data-dir", t.TempDir(), "--timeout", "1m", "--etcd", e.at})
 	}()
 	t.Cleanup(func() {
 		end()

@@ -31,7 +31,7 @@ func withEtcd(run func() int) int {
 	}
 	defer os.RemoveAll(dir)
 	endpoint = "unix://" + filepath.Join(dir, "etcd.sock")
-	etcd, err := member.Start(context.Background(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{endpoint}})
+	etcd, err := member.Start(context.Background(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{endpoint}, StartTimeout: clitest.Patience})
 	if err != nil {
 		panic(err)
 	}
@@ -51,7 +51,7 @@ func start(t *testing.T) *session {
 	clitest.ClearStoreEnv(t)
 	t.Setenv("ETCD_ENDPOINTS", endpoint)
 	t.Setenv("DATASTORE_TYPE", "etcdv3")
-	s, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{endpoint}})
+	s, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{endpoint}, RequestTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func TestStartupMakesTheNodeAndEnds(t *testing.T) {
 	alone(t)
 	dir := t.TempDir()
 	endpoint := "unix://" + filepath.Join(dir, "etcd.sock")
-	etcd, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{endpoint}})
+	etcd, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{endpoint}, StartTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestStartupMakesTheNodeAndEnds(t *testing.T) {
 	if _, code, out := call(ctx, "calico-node", "-startup"); code != 0 {
 		t.Fatalf("%d %s", code, out)
 	}
-	s, err := stores.Open(ctx, datastore.Config{Endpoints: []string{endpoint}})
+	s, err := stores.Open(ctx, datastore.Config{Endpoints: []string{endpoint}, RequestTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestAStartWithoutPoolsMakesUpstreams(t *testing.T) {
 		_, code, out := call(ctx, "calico-node", "-startup")
 		ended <- fmt.Sprint(code, out)
 	}()
-	etcd, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{endpoint}})
+	etcd, err := member.Start(t.Context(), member.Config{Dir: filepath.Join(dir, "data"), ListenClient: []string{endpoint}, StartTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestAStartWithoutPoolsMakesUpstreams(t *testing.T) {
 	if got := <-ended; !strings.HasPrefix(got, "0") || strings.Contains(got, "no effect") {
 		t.Fatal(got)
 	}
-	s, err := stores.Open(ctx, datastore.Config{Endpoints: []string{endpoint}})
+	s, err := stores.Open(ctx, datastore.Config{Endpoints: []string{endpoint}, RequestTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

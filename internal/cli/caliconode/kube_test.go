@@ -58,7 +58,7 @@ data:
 			t.Fatalf("%d %s", code, out)
 		}
 	}
-	s, err := stores.Open(ctx, datastore.Config{Type: "kubernetes", Kubeconfig: srv.Kubeconfig, Group: string(form.V3)})
+	s, err := stores.Open(ctx, datastore.Config{Type: "kubernetes", Kubeconfig: srv.Kubeconfig, Group: string(form.V3), RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

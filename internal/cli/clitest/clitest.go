@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/conn"
@@ -20,6 +21,9 @@ import (
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 )
+
+// Patience is for what must come from a store of the test's own, on a machine that has much else to do.
+const Patience = 2 * time.Minute
 
 // CLI is a command line on a store in memory.
 type CLI struct {
@@ -171,9 +175,10 @@ func File(t *testing.T, name, text string) string {
 
 const Prod = "testdata/prod.yaml"
 
-// ClearStoreEnv takes away what the environment of this test says of a datastore.
+// ClearStoreEnv takes away what the environment of this test says of a datastore, and has commands be patient with the test's own.
 func ClearStoreEnv(t *testing.T) {
 	t.Helper()
+	conn.DefaultTimeout = Patience
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "FELIX_") || strings.HasPrefix(name, "TWILL_") || strings.HasPrefix(name, "K8S_") || name == "DATASTORE_TYPE" || strings.HasPrefix(name, "KUBECONFIG") || name == "CALICO_API_GROUP" {

@@ -70,14 +70,14 @@ func TestPoliciesOfOlderVersionsGetTheNamesOfTheirUsers(t *testing.T) {
 func TestCalicoctlMigratesNamesOfPolicies(t *testing.T) {
 	clitest.ClearStoreEnv(t)
 	endpoint := "unix://" + filepath.Join(t.TempDir(), "etcd.sock")
-	etcd, err := member.Start(t.Context(), member.Config{Dir: t.TempDir(), ListenClient: []string{endpoint}})
+	etcd, err := member.Start(t.Context(), member.Config{Dir: t.TempDir(), ListenClient: []string{endpoint}, StartTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer etcd.Close()
 	t.Setenv("ETCD_ENDPOINTS", endpoint)
 	t.Setenv("DATASTORE_TYPE", "etcdv3")
-	s, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{endpoint}})
+	s, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{endpoint}, RequestTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,8 @@ func start(t *testing.T, cfg member.Config) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg.ListenClient = []string{"unix://" + filepath.Join(dir, "s")}
+	cfg.ListenClient, cfg.StartTimeout = []string{"unix://" + filepath.Join(dir, "s")}, clitest.Patience
+	conn.DefaultTimeout = clitest.Patience
 	m, err := member.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func TestMembersJoinAndLeaveByCommands(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	in := func(name string) string { return filepath.Join(dir, name) }
 	run(t, 0, "etcd", "certs", "--dir", in("pki"), "--member", "h1=127.0.0.1", "--member", "h2=127.0.0.1", "--client", "agent")
-	alone, err := member.Start(t.Context(), member.Config{Dir: in("h1"), ListenClient: []string{"unix://" + in("s")}})
+	alone, err := member.Start(t.Context(), member.Config{Dir: in("h1"), ListenClient: []string{"unix://" + in("s")}, StartTimeout: clitest.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func TestTheChecksOfThePageOnScale(t *testing.T) {
 	socket := filepath.Join(dir, "status.sock")
 	t.Setenv("TWILL_RELAY_SOCKET", socket)
 	at := relayOfTwo(t, dir, socket)
-	store, err := stores.Open(t.Context(), datastore.Config{Endpoints: strings.Split(os.Getenv("ETCD_ENDPOINTS"), ",")})
+	store, err := stores.Open(t.Context(), datastore.Config{Endpoints: strings.Split(os.Getenv("ETCD_ENDPOINTS"), ","), RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func threeMembers(t *testing.T) (endpoints []string) {
 	var group errgroup.Group
 	for i := range 3 {
 		cfg := member.Config{
-			Dir: t.TempDir(), Name: fmt.Sprint("h", i+1), ListenPeer: peers[i : i+1], ListenClient: endpoints[i : i+1], Cluster: strings.Join(all, ","), Logger: slog.New(slog.DiscardHandler),
+			Dir: t.TempDir(), Name: fmt.Sprint("h", i+1), ListenPeer: peers[i : i+1], ListenClient: endpoints[i : i+1], Cluster: strings.Join(all, ","), StartTimeout: 2 * time.Minute, Logger: slog.New(slog.DiscardHandler),
 		}
 		group.Go(func() error { // which waits for another
 			m, err := member.Start(t.Context(), cfg)

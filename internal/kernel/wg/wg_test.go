@@ -163,9 +163,11 @@ func TestADeviceThatIsNotThere(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, ErrNoDevice)
 		}
 	}
+	h.wg.cfg.Patience = time.Second // with the first, which does not end
 	if err := h.wg.Start("wg-d"); err == nil || !strings.Contains(err.Error(), "wg-d") {
 		t.Errorf("a second process for one device: %v", err)
 	}
+	h.wg.cfg.Patience = netnstest.Patience
 	h.read(t, "wg-d")
 }
 

@@ -17,7 +17,7 @@ import (
 const fieldManager = "kubetest"
 
 // knownTimeout bounds the wait until the API server serves a kind whose definition was just applied.
-const knownTimeout = 30 * time.Second
+const knownTimeout = 2 * time.Minute
 
 // object is what any object has.
 type object struct {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -27,7 +28,7 @@ func newEtcdCluster(t *testing.T, s *kubetest.Server) *cluster {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	endpoint := "unix://" + filepath.Join(dir, "s")
-	etcd, err := member.Start(t.Context(), member.Config{Dir: t.TempDir(), ListenClient: []string{endpoint}, Logger: slog.New(slog.DiscardHandler)})
+	etcd, err := member.Start(t.Context(), member.Config{Dir: t.TempDir(), ListenClient: []string{endpoint}, Logger: slog.New(slog.DiscardHandler), StartTimeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func newEtcdCluster(t *testing.T, s *kubetest.Server) *cluster {
 		t.Fatal(err)
 	}
 	s.Apply(t, string(out))
-	store, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{endpoint}})
+	store, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{endpoint}, RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

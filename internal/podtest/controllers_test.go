@@ -44,7 +44,7 @@ func newCluster(t *testing.T, s *kubetest.Server, g form.Group) *cluster {
 		}
 		s.Apply(t, string(out))
 	}
-	store, err := stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(g), QPS: 1000})
+	store, err := stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(g), QPS: 1000, RequestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
@@ -235,7 +236,7 @@ func (m *mover) refusals(g form.Group, export string, file func(string) string) 
 // moved compares what the API server holds with etcd, and what an agent makes of it.
 func (m *mover) moved(g form.Group, want calc.State) {
 	m.Helper()
-	to, err := stores.Open(m.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: m.s.Kubeconfig, Group: string(g), QPS: 1000})
+	to, err := stores.Open(m.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: m.s.Kubeconfig, Group: string(g), QPS: 1000, RequestTimeout: time.Minute})
 	if err != nil {
 		m.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (m *moving) etcd(name string) side {
 	}
 	m.Cleanup(func() { _ = os.RemoveAll(dir) })
 	endpoint := "unix://" + filepath.Join(dir, "s")
-	etcd, err := member.Start(m.Context(), member.Config{Dir: dir, ListenClient: []string{endpoint}, Logger: slog.New(slog.DiscardHandler)})
+	etcd, err := member.Start(m.Context(), member.Config{Dir: dir, ListenClient: []string{endpoint}, Logger: slog.New(slog.DiscardHandler), StartTimeout: 2 * time.Minute})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestADatastoreMovesThereAndBackThoughKilledAtEachStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Apply(t, string(definitions))
-	cluster := m.open("the API server", datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(form.V3), QPS: 5000},
+	cluster := m.open("the API server", datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(form.V3), QPS: 5000, RequestTimeout: time.Minute},
 		"DATASTORE_TYPE=kubernetes", "KUBECONFIG="+s.Kubeconfig, "CALICO_API_GROUP="+string(form.V3))
 	m.fill(one.store, *moveObjects)
 

@@ -57,7 +57,7 @@ var build = sync.OnceValue(func() (err error) {
 })
 
 // patience bounds what is awaited, on a machine that has much else to do.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // node is a host of the cluster: a namespace, in which the API server is at the address that its kubeconfig names.
 type node struct {
@@ -260,7 +260,7 @@ func (p pod) await(t testing.TB, to pod, open bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
-		within := netnstest.Patience
+		within := 5 * time.Second // for one of several tries
 		if !open {
 			within = netnstest.Silence
 		}

@@ -185,7 +185,7 @@ func (c *large) fill() {
 		return post("/api/v1/namespaces/"+c.namespace(i)+"/serviceaccounts", map[string]any{"metadata": named("sa")})
 	})
 	began := time.Now()
-	store, err := stores.Open(c.b.Context(), datastore.Config{Endpoints: []string{c.s.Etcd()}})
+	store, err := stores.Open(c.b.Context(), datastore.Config{Endpoints: []string{c.s.Etcd()}, RequestTimeout: time.Minute})
 	if err != nil {
 		c.b.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
+	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
@@ -332,10 +334,13 @@ func policyFirst(t *testing.T, r *caller) {
 		must(t, err)
 		netnstest.Echo(closed)
 		r.add(l, c)
-		conn, err := client.DialTCP(netip.AddrPort{}, netip.AddrPortFrom(c.addrs[0], 80), time.Now().Add(900*time.Millisecond)) // a SYN that is lost is sent again after a second
+		conn, err := client.DialTCP(netip.AddrPort{}, netip.AddrPortFrom(c.addrs[0], 80), time.Now().Add(netnstest.Patience))
 		if err != nil {
-			t.Errorf("the first packet after ADD was lost: %v", err)
+			t.Errorf("nothing comes through after ADD: %v", err)
 		} else {
+			if n := sentAgain(t, conn); n > 0 {
+				t.Errorf("the first packet after ADD was lost: %d were sent again", n)
+			}
 			conn.Close()
 		}
 		if conn, err := client.DialTCP(netip.AddrPort{}, netip.AddrPortFrom(c.addrs[0], 81), time.Now().Add(50*time.Millisecond)); err == nil {
@@ -394,6 +399,22 @@ func withoutAgent(t *testing.T, r *caller) {
 	}
 	must(t, os.Rename(socket+".away", socket))
 	must(t, syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// sentAgain is how many packets of a connection were sent again so far, SYN among them.
+func sentAgain(t *testing.T, c net.Conn) (n uint32) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	must(t, err)
+	var failed error
+	must(t, raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); failed == nil {
+			n = info.Total_retrans
+		}
+	}))
+	must(t, failed)
+	return n
 }
 
 // killed: a plugin or an agent that is killed while it works leaves nothing that DEL does not find.

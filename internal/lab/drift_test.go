@@ -185,12 +185,12 @@ func (g *ground) metric(t *testing.T, name string) int {
 func (g *ground) fetch(at string) (body string) {
 	_ = inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
 		address, path, _ := strings.Cut(at, "/")
-		c, err := net.DialTimeout("tcp", address, time.Second)
+		c, err := net.DialTimeout("tcp", address, 10*time.Second)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := fmt.Fprintf(c, "GET /%s HTTP/1.0\r\nHost: h1\r\n\r\n", path); err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (g *ground) verified(t *testing.T) {
 	t.Helper()
 	var out string
 	err := inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
-		b, err := exec.Command(g.Exe, "verify", "--node", "h1", "--etcd", g.Socket(), "--patience", "10s").CombinedOutput()
+		b, err := exec.Command(g.Exe, "verify", "--node", "h1", "--etcd", g.Socket(), "--patience", "1m").CombinedOutput()
 		out = string(b)
 		return err
 	})

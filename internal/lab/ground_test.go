@@ -11,15 +11,18 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 )
 
 const (
-	patience = 400 * time.Millisecond // in which an allowed connection is made for sure: all is on this machine
+	patience = 400 * time.Millisecond // for one connection: all is on this machine, and what is open is tried again
 	hostPort = 8080                   // of the service of host h1
 	beatPort = 9000                   // first of the two ports between which the beat changes
 )
@@ -175,21 +178,63 @@ func (g *ground) beat(t *testing.T) {
 }
 
 // dial reports whether a TCP connection is made: the kernel of the other end
-// does that, however busy the listening process is.
+// does that, however busy the listening process is, and ours knows when the time
+// is over, however late this process comes to ask it.
 func dial(t *testing.T, ns string, to netip.AddrPort, wait time.Duration) bool {
 	t.Helper()
 	made := false
 	if err := inside(ns, func() error {
-		c, err := net.DialTimeout("tcp", to.String(), wait)
-		if err == nil {
-			made = true
-			return c.Close()
+		family, at, err := socketAddr(to)
+		if err != nil {
+			return err
 		}
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		err = unix.Connect(fd, at)
+		for deadline := time.Now().Add(wait); errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR); {
+			polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+			n := 0
+			if n, err = unix.Poll(polled, int(max(0, time.Until(deadline).Milliseconds()))); err == nil && n == 1 {
+				var code int
+				code, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+				err = errors.Join(err, errno(code))
+			} else if err == nil {
+				err = unix.ETIMEDOUT
+			}
+		}
+		made = err == nil
 		return nil // refused, unreachable and silence alike: it did not get through
 	}); err != nil {
 		t.Error(err)
 	}
 	return made
+}
+
+// errno is the error of a number, nil for none.
+func errno(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return syscall.Errno(code)
+}
+
+// socketAddr is an address as the kernel has it. A zone is the name of a link of the thread's namespace.
+func socketAddr(a netip.AddrPort) (family int, at unix.Sockaddr, err error) {
+	if a.Addr().Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}, nil
+	}
+	six := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	if zone := a.Addr().Zone(); zone != "" {
+		link, err := net.InterfaceByName(zone)
+		if err != nil {
+			return 0, nil, err
+		}
+		six.ZoneId = uint32(link.Index)
+	}
+	return unix.AF_INET6, six, nil
 }
 
 // want checks lines such as "a -> b yes" or "a -> h1:8080 no" over both
@@ -218,7 +263,7 @@ func (g *ground) still(t *testing.T, lines ...string) {
 			wg.Go(func() {
 				open := f[3] == "yes"
 				made := dial(t, from.ns, to, patience)
-				for deadline := time.Now().Add(10 * time.Second); open && !made && time.Now().Before(deadline); {
+				for deadline := time.Now().Add(scenarioPatience); open && !made && time.Now().Before(deadline); {
 					made = dial(t, from.ns, to, patience)
 				}
 				if made != open {

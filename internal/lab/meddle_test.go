@@ -268,13 +268,13 @@ func (m *meddling) repaired(t *testing.T, after string) {
 	t.Helper()
 	host := m.Spec.hostNS(m.Spec.Hosts[0])
 	var now texts
-	for deadline := time.Now().Add(40 * time.Second); ; {
+	for deadline := time.Now().Add(scenarioPatience); ; {
 		now, _ = m.read(t, host)
 		if now.ours == m.ours[m.variant] {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after %q, in 40 s, what is ours is not as it was:\n%s", after, changed(m.ours[m.variant], now.ours))
+			t.Fatalf("after %q, in %s, what is ours is not as it was:\n%s", after, scenarioPatience, changed(m.ours[m.variant], now.ours))
 		}
 	}
 	if alone, _ := m.read(t, m.Spec.Prefix+"others"); now.others != alone.others {

@@ -17,8 +17,6 @@ import (
 
 // attachWorkloads makes the workloads as a container runtime does: a namespace, and a call of the CNI plugin.
 func (l *Lab) attachWorkloads(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
-	defer cancel()
 	for _, w := range l.Spec.Workloads {
 		if err := l.attachWorkload(ctx, w); err != nil {
 			return fmt.Errorf("workload %s: %w", w, err)
@@ -28,6 +26,8 @@ func (l *Lab) attachWorkloads(ctx context.Context) error {
 }
 
 func (l *Lab) attachWorkload(ctx context.Context, w Workload) error {
+	ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
+	defer cancel()
 	p, err := create(l.Spec.workloadNS(w))
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (l *Lab) attachWorkload(ctx context.Context, w Workload) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, l.Exe, "--etcd", l.Socket(), "patch", "workloadendpoint", w.endpointName(), "-n", w.Namespace, "-p", string(patch))
+	cmd := exec.CommandContext(ctx, l.Exe, "--etcd", l.Socket(), "--timeout", scenarioPatience.String(), "patch", "workloadendpoint", w.endpointName(), "-n", w.Namespace, "-p", string(patch))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("twill patch: %w\n%s", err, out)
 	}

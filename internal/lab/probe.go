@@ -57,7 +57,7 @@ func (ls *listeners) open(ns string, at netip.AddrPort) error {
 
 // listenSoon waits for a port that was in use a moment ago: the kernel ends a socket some time after it is closed.
 func listenSoon(at netip.AddrPort) (net.Listener, error) {
-	for deadline := time.Now().Add(2 * time.Second); ; runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at.String())
 		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
 			return l, err

@@ -16,7 +16,7 @@ import (
 )
 
 // grace is how long a process may take to end when it is asked to.
-const grace = 15 * time.Second
+const grace = time.Minute
 
 // process is a daemon of a scenario.
 type process struct {

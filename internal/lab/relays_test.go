@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -198,7 +197,7 @@ func (r *relays) change() {
 
 // verified waits until a host's kernel is what the datastore asks for: a frozen relay is cut off after 20 s.
 func (r *relays) verified(h Host) error {
-	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*scenarioPatience)
 	defer cancel()
 	return inside(r.Spec.hostNS(h), func() error {
 		for {

@@ -70,7 +70,7 @@ func keepLogs(t testing.TB, l *Lab) {
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // some wait when their test is over
-	if err := until(ctx, time.Minute, func(context.Context) error {
+	if err := until(ctx, scenarioPatience, func(context.Context) error {
 		if !is() {
 			return errors.New("not so")
 		}
@@ -103,7 +103,7 @@ func restartSpec() Spec {
 
 func TestAgentKilledAmongChangesLosesNothingAndOpensNothing(t *testing.T) {
 	l := testLab(t, restartSpec())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*scenarioPatience)
 	defer cancel()
 	store, err := l.store(ctx)
 	if err != nil {
@@ -116,7 +116,15 @@ func TestAgentKilledAmongChangesLosesNothingAndOpensNothing(t *testing.T) {
 	client, server, stranger := &l.Spec.Workloads[0], &l.Spec.Workloads[1], &l.Spec.Workloads[2]
 	for _, v6 := range []bool{false, true} {
 		await(t, "the client reaches the server", func() bool { ok, err := l.Reach("client", "server", 80, v6); return ok && err == nil })
-		await(t, "the stranger does not", func() bool { ok, err := l.Reach("stranger", "server", 80, v6); return !ok && err == nil })
+		silent := 0 // times in a row, while another is answered: once may be the machine's
+		await(t, "the stranger does not", func() bool {
+			ok, err := l.Reach("stranger", "server", 80, v6)
+			other, err2 := l.Reach("client", "server", 80, v6)
+			if silent++; ok || !other || err != nil || err2 != nil {
+				silent = 0
+			}
+			return silent == 2
+		})
 	}
 	var streams []*stream
 	for _, v6 := range []bool{false, true} {

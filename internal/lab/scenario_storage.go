@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/twillnet/twill/internal/datastore"
 )
@@ -139,7 +140,7 @@ func (k *cluster) close() (err error) {
 }
 
 func (k *cluster) config() datastore.Config {
-	return datastore.Config{Type: "kubernetes", Kubeconfig: k.Kubeconfig, QPS: 10_000}
+	return datastore.Config{Type: "kubernetes", Kubeconfig: k.Kubeconfig, QPS: 10_000, RequestTimeout: time.Minute}
 }
 
 func (k *cluster) env() []string {

@@ -100,7 +100,7 @@ func (c *scenario) wrote() string { return strings.TrimSpace(c.stdout + c.stderr
 
 // twill runs the command line on the store.
 func (c *scenario) twill(ctx context.Context, stdin string, args ...string) error {
-	cmd := exec.CommandContext(ctx, c.Exe, args...)
+	cmd := exec.CommandContext(ctx, c.Exe, append([]string{"--timeout", scenarioPatience.String()}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return c.run("", cmd)
 }

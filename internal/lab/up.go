@@ -200,7 +200,7 @@ func (l *Lab) startNode(h *Host, args []string) error {
 func (l *Lab) store(ctx context.Context) (datastore.Client, error) { return answering(ctx, l.config()) }
 
 func (l *Lab) config() datastore.Config {
-	return datastore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 2 * time.Second}
+	return datastore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 2 * time.Second, RequestTimeout: time.Minute}
 }
 
 // answering opens a datastore, and waits until it answers.
@@ -227,7 +227,7 @@ func (l *Lab) apply(ctx context.Context) error {
 		if len(doc) == 0 {
 			continue
 		}
-		cmd := exec.CommandContext(ctx, l.Exe, "--etcd", l.Socket(), "apply", "-f", "-")
+		cmd := exec.CommandContext(ctx, l.Exe, "--etcd", l.Socket(), "--timeout", scenarioPatience.String(), "apply", "-f", "-")
 		cmd.Stdin = bytes.NewReader(doc)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("twill apply: %w\n%s", err, out)

@@ -110,16 +110,20 @@ func TestALostMajorityIsNoticed(t *testing.T) {
 		}
 		return err == nil
 	})
-	watch := func(cfg datastore.Config, after int64) datastore.Watcher {
-		w, err := open(t, cfg).Watch(t.Context(), "/k/", datastore.PositionOf(fmt.Sprint(after)))
-		if err != nil {
-			t.Fatal(err)
-		}
+	watch := func(cfg datastore.Config, after int64) (w datastore.Watcher) {
+		s := open(t, cfg)
+		await(t, "a watch to begin", func() bool {
+			var err error
+			if w, err = s.Watch(t.Context(), "/k/", datastore.PositionOf(fmt.Sprint(after))); err != nil && !errors.Is(err, datastore.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 		t.Cleanup(w.Close)
 		return w
 	}
 	next(t, watch(to(p.endpoint), rev-1), rev)
-	w := watch(datastore.Config{Endpoints: []string{p.endpoint}, Progress: 400 * time.Millisecond}, rev)
+	w := watch(datastore.Config{Endpoints: []string{p.endpoint}, Progress: 400 * time.Millisecond, RequestTimeout: 3 * time.Second}, rev)
 	members[1].Close()
 	members[2].Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

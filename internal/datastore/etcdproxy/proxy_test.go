@@ -135,7 +135,8 @@ func TestContract(t *testing.T) {
 	for _, page := range []int64{1, 7, 0} {
 		t.Run(fmt.Sprintf("pages of %d", page), func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) datastore.Store {
-				return open(t, datastore.Config{Endpoints: []string{p.endpoint}, PageSize: page})
+				// Of what is yet to come a watch finds out when nothing was heard for four of these periods.
+				return open(t, datastore.Config{Endpoints: []string{p.endpoint}, PageSize: page, Progress: 3 * time.Second})
 			})
 		})
 	}

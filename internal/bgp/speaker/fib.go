@@ -120,6 +120,12 @@ func (f *fib) refreshHops() bool {
 	return true
 }
 
+// isHop reports whether a destination is a next hop.
+func (f *fib) isHop(dst netip.Prefix) bool {
+	_, is := f.hops[dst.Addr()]
+	return is && dst.IsSingleIP()
+}
+
 // setPeerRoutes replaces the routes to peers behind a gateway. They stay whatever peers advertise: a peer that advertises the route to
 // itself would withdraw it with the session.
 func (f *fib) setPeerRoutes(sessions []plan.Session) {
@@ -291,7 +297,7 @@ func (f *fib) withAliveHops(have []rtnl.Route) rtnl.Route {
 	case 0:
 		return rtnl.Route{}
 	case 1:
-		is.Link, is.Gateway = alive[0].Link, alive[0].Gateway
+		is.Link, is.Gateway, is.OnLink = alive[0].Link, alive[0].Gateway, alive[0].OnLink
 	default:
 		is.Hops = rtnl.MakeHops(alive...)
 	}
@@ -320,7 +326,7 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	case 0:
 		return rtnl.Route{}, failed
 	case 1:
-		r.Link, r.Gateway = all[0].Link, all[0].Gateway
+		r.Link, r.Gateway, r.OnLink = all[0].Link, all[0].Gateway, all[0].OnLink
 	default:
 		r.Hops = rtnl.MakeHops(all...)
 	}

@@ -379,6 +379,7 @@ func (s *Speaker) onEvents(events []rtnl.Event) bool {
 		case e.Route == nil || e.Route.Table != 0:
 		case s.exports.local(*e.Route):
 			changed = s.exports.onRoute(*e.Route, e.Gone) || changed
+			ways = ways || s.fib.isHop(e.Route.Dst) // a workload that is a peer
 		case ours(*e.Route):
 			again = again || s.fib.unexpected(*e.Route, e.Gone)
 		default:

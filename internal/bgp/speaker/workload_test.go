@@ -12,11 +12,22 @@ import (
 // TestAWorkloadIsAPeer: it calls an address that the host has for it, and announces what a filter accepts and nothing else, with itself as
 // next hop and no other; the host tells its peers, and takes all back when the workload is no peer any more.
 func TestAWorkloadIsAPeer(t *testing.T) {
+	for _, scope := range []string{"link", "global"} { // of the agent's route to it, and then the other
+		t.Run(scope, func(t *testing.T) {
+			workloadIsPeer(t, scope, map[string]string{"link": "global", "global": "link"}[scope])
+		})
+	}
+}
+
+func workloadIsPeer(t *testing.T, scope, other string) {
 	h, birds := network(t, 1)
 	tor := birds[0]
+	via := func(scope string) string {
+		return "10.123.0.0/26 via 10.65.1.5 dev cali1 proto 186" + map[string]string{"global": " onlink"}[scope]
+	}
 	w := &bird{NS: netnstest.New(t), t: t, addr: "10.65.1.5", dir: t.TempDir()}
 	h.VethTo(w.NS, "cali1", "eth0")
-	h.Route("10.65.1.5/32 dev cali1 proto 80")
+	h.Route("10.65.1.5/32 dev cali1 proto 80 scope " + scope)
 	h.Addr("cali1", "169.254.1.1/32") // as if by proxy ARP
 	w.Addr("eth0", "10.65.1.5/32")
 	w.Route("169.254.1.1 dev eth0")
@@ -38,7 +49,7 @@ protocol bgp host { local 10.65.1.5 as 65401; neighbor 169.254.0.179 as 64512; m
 	p.Peering = []netip.Addr{netip.MustParseAddr("169.254.0.179")}
 	h.start(p)
 	h.up("10.65.1.5", "192.0.2.2")
-	h.wantRoute("10.123.0.0/26 via 10.65.1.5 dev cali1")
+	h.wantRoute(via(scope))
 	h.wantRoute("10.123.1.0/26 via 10.65.1.5 dev cali1") // whatever next hop it names
 	tor.wants("10.123.0.0/26", "BGP.next_hop: 10.65.1.5")
 	w.wants("10.65.1.0/26", "BGP.next_hop: 169.254.0.179")
@@ -55,6 +66,9 @@ protocol bgp host { local 10.65.1.5 as 65401; neighbor 169.254.0.179 as 64512; m
 			t.Errorf("it was accepted: %+v", r)
 		}
 	}
+
+	h.Run("ip", "route", "replace", "10.65.1.5", "dev", "cali1", "proto", "80", "scope", other)
+	h.wantRoute(via(other))
 
 	// Another speaker has the plan of this one first, as from the disk, and then that of now.
 	h.kill()

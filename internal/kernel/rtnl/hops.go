@@ -21,6 +21,7 @@ const MaxHops = 16
 type Hop struct {
 	Link    int // its index
 	Gateway netip.Addr
+	OnLink  bool // the gateway is on the link, although no route of link scope covers it: see [Route]
 }
 
 // Hops are the next hops of a route, sorted, among which the kernel shares out flows. Values with the same hops are
@@ -63,7 +64,7 @@ func parseHops(b []byte) Hops {
 		if n < unix.SizeofRtNexthop || n > len(b) {
 			break
 		}
-		h := Hop{Link: int(int32(binary.NativeEndian.Uint32(b[4:])))}
+		h := Hop{Link: int(int32(binary.NativeEndian.Uint32(b[4:]))), OnLink: b[2]&unix.RTNH_F_ONLINK != 0}
 		attrs, _ := nl.ParseRouteAttr(b[unix.SizeofRtNexthop:n])
 		for _, a := range attrs {
 			if a.Attr.Type == unix.RTA_GATEWAY {
@@ -76,7 +77,8 @@ func parseHops(b []byte) Hops {
 	return MakeHops(out...)
 }
 
-// Lookup returns the route by which the host sends to an address: its link, and its gateway if it has one. It is
+// Lookup returns the route by which the host sends to an address: its link, and its gateway if it has one. OnLink says whether a route needs that of
+// which this gateway is the gateway, or else the address. It is
 // ErrNotFound if there is none that leads to another host. Whether packets that go there are encrypted, and so are led into a device before, is no
 // matter: it is the way of those that are.
 func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
@@ -84,22 +86,39 @@ func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
 	if err != nil {
 		return Hop{}, err
 	}
-	rs, err := h.routeGet(to, mark)
+	rs, err := h.routeGet(to, &netlink.RouteGetOptions{Mark: mark})
 	if err != nil {
 		return Hop{}, wrap(err, "look up %s", to)
 	}
 	for _, r := range rs {
 		if r.Type == unix.RTN_UNICAST && r.LinkIndex != 0 {
-			return Hop{Link: r.LinkIndex, Gateway: fromIP(r.Gw)}, nil
+			return h.reached(to, mark, Hop{Link: r.LinkIndex, Gateway: fromIP(r.Gw)})
 		}
 	}
 	return Hop{}, wrap(unix.ESRCH, "look up %s", to)
 }
 
+// reached says of a hop of IPv4 whether a gateway there has to be said to be on the link, which the route by which it was found tells: it has OnLink itself, or
+// it has no gateway and is of global scope.
+func (h *Handle) reached(to netip.Addr, mark uint32, hop Hop) (Hop, error) {
+	if to.Is6() {
+		return hop, nil
+	}
+	rs, err := h.routeGet(to, &netlink.RouteGetOptions{Mark: mark, FIBMatch: true})
+	if err != nil {
+		return Hop{}, wrap(err, "look up %s", to)
+	}
+	for _, r := range rs {
+		is := fromRoute(r)
+		hop.OnLink = is.Global && !hop.Gateway.IsValid() || is.OnLink || slices.Contains(is.Hops.List(), Hop{Link: hop.Link, Gateway: hop.Gateway, OnLink: true})
+	}
+	return hop, nil
+}
+
 // RouteTo returns the route by which the host sends to an address, also one of its own: its Source is what it sends
 // from. Nothing is sent. It is ErrNotFound if there is none.
 func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
-	rs, err := h.routeGet(to, 0)
+	rs, err := h.routeGet(to, nil)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return Route{}, fmt.Errorf("route to %s: %w (%w)", to, ErrNotFound, err)
@@ -108,13 +127,15 @@ func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
 	case len(rs) == 0:
 		return Route{}, wrap(unix.ESRCH, "route to %s", to)
 	}
-	return fromRoute(rs[0]), nil
+	r := fromRoute(rs[0])
+	r.Global = false // of the answer, not of the route
+	return r, nil
 }
 
-func (h *Handle) routeGet(to netip.Addr, mark uint32) ([]netlink.Route, error) {
+func (h *Handle) routeGet(to netip.Addr, options *netlink.RouteGetOptions) ([]netlink.Route, error) {
 	loose, err := h.nonStrict()
 	if err != nil {
 		return nil, err
 	}
-	return loose.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Mark: mark})
+	return loose.RouteGetWithOptions(to.AsSlice(), options)
 }

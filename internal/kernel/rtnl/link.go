@@ -147,6 +147,7 @@ type Addr struct {
 	Prefix netip.Prefix // the address, not masked
 	// LinkScope: it is good on this link only, so that the kernel does not choose it as source for others.
 	LinkScope bool
+	Global    bool // of global scope, which an address has unless another is said
 	Tentative bool // IPv6 is still asking whether another has it; nothing answers yet
 	Duplicate bool // duplicate address detection failed
 	Transient bool // IPv6: temporary, for privacy, or deprecated; another takes its place
@@ -172,7 +173,7 @@ func (h *Handle) Addrs() ([]Addr, error) {
 		out = out[:0]
 		for _, a := range as {
 			if p, ok := fromIPNet(a.IPNet); ok {
-				addr := Addr{Link: a.LinkIndex, Prefix: p, LinkScope: a.Scope == unix.RT_SCOPE_LINK}
+				addr := Addr{Link: a.LinkIndex, Prefix: p, LinkScope: a.Scope == unix.RT_SCOPE_LINK, Global: a.Scope == unix.RT_SCOPE_UNIVERSE}
 				addr.mark(uint32(a.Flags))
 				out = append(out, addr)
 			}

@@ -12,16 +12,19 @@ import (
 
 // Route is a route of one table.
 type Route struct {
-	Dst      netip.Prefix // masked
-	Kind     RouteKind
-	Link     int        // the index of the link it leads to; 0 for a blackhole
-	Gateway  netip.Addr // the zero value: the destination is on the link
-	Source   netip.Addr // what local processes send from; the zero value leaves it to the kernel
-	OnLink   bool       // the gateway is on the link, although no route covers it
-	Protocol int        // who made it: see kernel.RouteProtocolAgent
-	Metric   int        // 0 is the family's default, which for IPv6 the kernel shows as 1024
-	Table    int        // 0 is main
-	Hops     Hops       // more than one next hop; Link, Gateway and OnLink are zero then
+	Dst     netip.Prefix // masked
+	Kind    RouteKind
+	Link    int        // the index of the link it leads to; 0 for a blackhole
+	Gateway netip.Addr // the zero value: the destination is on the link
+	Source  netip.Addr // what local processes send from; the zero value leaves it to the kernel
+	OnLink  bool       // the gateway is on the link, although no route covers it
+	// Global, of a route of IPv4 without a gateway: it is of global scope, and not of its link's. The kernel then takes one of the host's global addresses
+	// as the source of what local processes send by it, and none of link scope; and what it leads to is a gateway only of routes with OnLink.
+	Global   bool
+	Protocol int  // who made it: see kernel.RouteProtocolAgent
+	Metric   int  // 0 is the family's default, which for IPv6 the kernel shows as 1024
+	Table    int  // 0 is main
+	Hops     Hops // more than one next hop; Link, Gateway and OnLink are zero then
 }
 
 // RouteKind is what a route does with packets.
@@ -113,7 +116,7 @@ func tableOf(t int) int {
 func fromRoute(v netlink.Route) Route {
 	r := Route{
 		Link: v.LinkIndex, Protocol: int(v.Protocol), Metric: v.Priority, OnLink: v.Flags&unix.RTNH_F_ONLINK != 0,
-		Gateway: fromIP(v.Gw), Source: fromIP(v.Src), Kind: kindOf(v.Type),
+		Gateway: fromIP(v.Gw), Source: fromIP(v.Src), Kind: kindOf(v.Type), Global: v.Scope == unix.RT_SCOPE_UNIVERSE && v.Via == nil,
 	}
 	if v.Table != unix.RT_TABLE_MAIN {
 		r.Table = v.Table
@@ -121,7 +124,7 @@ func fromRoute(v netlink.Route) Route {
 	if len(v.MultiPath) > 0 {
 		hops := make([]Hop, 0, len(v.MultiPath))
 		for _, h := range v.MultiPath {
-			hops = append(hops, Hop{Link: h.LinkIndex, Gateway: fromIP(h.Gw)})
+			hops = append(hops, Hop{Link: h.LinkIndex, Gateway: fromIP(h.Gw), OnLink: h.Flags&unix.RTNH_F_ONLINK != 0})
 		}
 		r.Hops, r.Link, r.Gateway, r.OnLink = MakeHops(hops...), 0, netip.Addr{}, false
 	}
@@ -135,7 +138,7 @@ func fromRoute(v netlink.Route) Route {
 	return canonical(r)
 }
 
-// canonical undoes what the kernel fills in by itself.
+// canonical undoes what the kernel fills in by itself, and says of a scope only where it may be one or another.
 func canonical(r Route) Route {
 	if r.Dst.Addr().Is6() && r.Metric == defaultMetric6 {
 		r.Metric = 0
@@ -143,6 +146,7 @@ func canonical(r Route) Route {
 	if r.Kind != Unicast {
 		r.Link = 0 // IPv6 shows lo
 	}
+	r.Global = r.Global && r.Kind == Unicast && r.Link != 0 && r.Dst.Addr().Is4() && !r.Gateway.IsValid() && r.Hops == Hops{}
 	return r
 }
 

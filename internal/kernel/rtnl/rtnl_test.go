@@ -21,6 +21,7 @@ func TestRoutesAreReadAsTheyWereWritten(t *testing.T) {
 	h, link := ns.Rtnl(), ns.Link("wl1").Index
 	for _, want := range []rtnl.Route{
 		{Dst: prefix("10.65.0.5/32"), Link: link, Protocol: 80},
+		{Dst: prefix("10.65.0.5/32"), Link: link, Protocol: 80, Global: true},
 		{Dst: prefix("2001:db8::5/128"), Link: link, Protocol: 80},
 		{Dst: prefix("10.65.0.0/26"), Kind: rtnl.Blackhole, Protocol: 80},
 		{Dst: prefix("2001:db8::/122"), Kind: rtnl.Blackhole, Protocol: 80},
@@ -29,6 +30,8 @@ func TestRoutesAreReadAsTheyWereWritten(t *testing.T) {
 		{Dst: prefix("2001:db8:2::/64"), Link: link, Gateway: netip.MustParseAddr("2001:db8:1::2"), Protocol: 80, Metric: 2048},
 		{Dst: prefix("10.67.0.0/26"), Link: link, Gateway: netip.MustParseAddr("198.51.100.1"), OnLink: true, Protocol: 80, Table: 300},
 		{Dst: prefix("10.68.0.0/26"), Hops: twoHops(link, "192.0.2.2", "192.0.2.3"), Protocol: 186, Metric: 2048},
+		{Dst: prefix("10.69.0.0/26"), Protocol: 186, Metric: 2048, Hops: rtnl.MakeHops(
+			rtnl.Hop{Link: link, Gateway: netip.MustParseAddr("192.0.2.2")}, rtnl.Hop{Link: link, Gateway: netip.MustParseAddr("198.51.100.1"), OnLink: true})},
 		{Dst: prefix("2001:db8:3::/64"), Hops: twoHops(link, "2001:db8:1::2", "2001:db8:1::3"), Protocol: 186, Metric: 2048},
 		{Dst: prefix("0.0.0.0/0"), Link: link, Gateway: netip.MustParseAddr("192.0.2.2"), Protocol: 80},
 		{Dst: prefix("::/0"), Link: link, Gateway: netip.MustParseAddr("2001:db8:1::2"), Protocol: 80},
@@ -77,6 +80,11 @@ func TestLookupFindsTheNextHop(t *testing.T) {
 	ns.Addr("wl1", "192.0.2.1/24", "2001:db8:1::1/64")
 	ns.Route("10.66.0.0/26 via 192.0.2.2")
 	ns.Route("blackhole 10.67.0.0/26")
+	ns.Route("10.65.0.5 dev wl1 scope global")
+	ns.Route("10.65.0.6 dev wl1")
+	ns.Route("10.68.0.0/26 via 10.65.0.5 dev wl1 onlink")
+	ns.Run("ip", "route", "add", "10.70.0.0/26", "via", "inet6", "fe80::9", "dev", "wl1")
+	ns.Run("ip", "route", "add", "10.69.0.0/26", "nexthop", "via", "10.65.0.5", "dev", "wl1", "onlink", "nexthop", "via", "10.65.0.7", "dev", "wl1", "onlink")
 	h, link := ns.Rtnl(), ns.Link("wl1").Index
 	for _, tt := range []struct {
 		to   string
@@ -86,6 +94,10 @@ func TestLookupFindsTheNextHop(t *testing.T) {
 		{to: "192.0.2.9", want: rtnl.Hop{Link: link}},
 		{to: "2001:db8:1::9", want: rtnl.Hop{Link: link}},
 		{to: "10.66.0.1", want: rtnl.Hop{Link: link, Gateway: netip.MustParseAddr("192.0.2.2")}},
+		{to: "10.65.0.5", want: rtnl.Hop{Link: link, OnLink: true}},
+		{to: "10.65.0.6", want: rtnl.Hop{Link: link}},
+		{to: "10.68.0.1", want: rtnl.Hop{Link: link, Gateway: netip.MustParseAddr("10.65.0.5"), OnLink: true}},
+		{to: "10.70.0.1", want: rtnl.Hop{Link: link}}, // its gateway is of IPv6
 		{to: "10.67.0.1", err: true},
 		{to: "192.0.2.1", err: true}, // the host itself
 		{to: "203.0.113.1", err: true},
@@ -188,7 +200,7 @@ func TestLinksAddressesAndNeighbours(t *testing.T) {
 	if l := ns.Link("wl1"); l.MAC != "02:00:00:00:00:01" || !l.Up || !l.Running || l.Kind != "veth" {
 		t.Errorf("Link = %+v", l)
 	}
-	for _, a := range []rtnl.Addr{{Link: link, Prefix: prefix("169.254.1.1/32"), LinkScope: true, Lasting: true}, {Link: link, Prefix: prefix("2001:db8::1/64"), Lasting: true}} {
+	for _, a := range []rtnl.Addr{{Link: link, Prefix: prefix("169.254.1.1/32"), LinkScope: true, Lasting: true}, {Link: link, Prefix: prefix("2001:db8::1/64"), Global: true, Lasting: true}} {
 		if err := h.AddAddr(a); err != nil {
 			t.Fatal(err)
 		}

@@ -281,7 +281,7 @@ func parseAddr(b []byte) (Addr, bool) {
 	if err != nil {
 		return Addr{}, false
 	}
-	a := Addr{Link: int(msg.Index), LinkScope: msg.Scope == unix.RT_SCOPE_LINK}
+	a := Addr{Link: int(msg.Index), LinkScope: msg.Scope == unix.RT_SCOPE_LINK, Global: msg.Scope == unix.RT_SCOPE_UNIVERSE}
 	var local, address netip.Addr
 	var flags uint32
 	for _, at := range attrs {
@@ -317,7 +317,7 @@ func parseRoute(b []byte) (Route, bool) {
 	if err != nil || msg.Flags&unix.RTM_F_CLONED != 0 {
 		return Route{}, false
 	}
-	r := Route{Kind: kindOf(int(msg.Type)), Protocol: int(msg.Protocol), Table: int(msg.Table), OnLink: msg.Flags&unix.RTNH_F_ONLINK != 0}
+	r := Route{Kind: kindOf(int(msg.Type)), Protocol: int(msg.Protocol), Table: int(msg.Table), OnLink: msg.Flags&unix.RTNH_F_ONLINK != 0, Global: msg.Scope == unix.RT_SCOPE_UNIVERSE}
 	dst := netip.IPv4Unspecified()
 	if msg.Family == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
@@ -340,6 +340,8 @@ func parseRoute(b []byte) (Route, bool) {
 			r.Metric = number
 		case unix.RTA_TABLE:
 			r.Table = number
+		case unix.RTA_VIA: // a gateway of IPv6 (RFC 5549)
+			r.Global = false
 		case unix.RTA_MULTIPATH:
 			r.Hops = parseHops(at.Value)
 		}

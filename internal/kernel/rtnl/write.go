@@ -136,7 +136,7 @@ func (b *Batch) route(kind, flags int, r Route, w what) {
 		typ = unix.RTN_UNREACHABLE
 	case r.Kind == Throw:
 		typ = unix.RTN_THROW
-	case len(hops) == 0 && !r.Gateway.IsValid() && kind == unix.RTM_NEWROUTE:
+	case len(hops) == 0 && !r.Gateway.IsValid() && !r.Global && kind == unix.RTM_NEWROUTE:
 		scope = unix.RT_SCOPE_LINK
 	}
 	if kind == unix.RTM_DELROUTE {
@@ -161,7 +161,7 @@ func (b *Batch) route(kind, flags int, r Route, w what) {
 	if len(hops) > 0 {
 		b.hops(hops)
 	} else {
-		b.hop(Hop{r.Link, r.Gateway})
+		b.hop(Hop{Link: r.Link, Gateway: r.Gateway})
 	}
 	b.end(w)
 }
@@ -180,7 +180,11 @@ func (b *Batch) hops(hops []Hop) {
 	at := b.nest(unix.RTA_MULTIPATH)
 	for _, h := range hops {
 		one := len(b.buf)
-		b.buf = append(b.buf, 0, 0, 0, 0)
+		flags := byte(0)
+		if h.OnLink {
+			flags = unix.RTNH_F_ONLINK
+		}
+		b.buf = append(b.buf, 0, 0, flags, 0)
 		b.buf = binary.NativeEndian.AppendUint32(b.buf, uint32(h.Link))
 		if h.Gateway.IsValid() {
 			b.attr(unix.RTA_GATEWAY, h.Gateway.AsSlice())

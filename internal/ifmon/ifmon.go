@@ -25,6 +25,7 @@ type Link struct {
 	Up      bool           // administratively up: the kernel accepts routes through it
 	Running bool           // up, and with a carrier
 	Addrs   []netip.Prefix // sorted, not masked
+	Source  bool           // one of them is an IPv4 address that the kernel may take as the source of what leaves by another interface
 	// Downs counts how often the interface went down or lost its last IPv4 address, or may have while events were
 	// lost. Each time the kernel removes its IPv4 routes without events, so that a reader must read them back when the number changes.
 	Downs int

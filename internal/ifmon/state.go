@@ -18,7 +18,7 @@ type state struct {
 
 type entry struct {
 	link  rtnl.Link
-	addrs map[netip.Prefix]bool
+	addrs map[netip.Prefix]bool // with each whether it may be a source: see Link.Source
 	downs int
 }
 
@@ -41,7 +41,7 @@ func (s *state) list(links []rtnl.Link, addrs []rtnl.Addr, lost bool) {
 	}
 	for _, a := range addrs {
 		if e := s.links[a.Link]; e != nil {
-			e.addrs[a.Prefix] = true
+			e.addrs[a.Prefix] = source(a)
 		}
 	}
 	for index, e := range s.links {
@@ -86,10 +86,13 @@ func (s *state) event(ev rtnl.Event) {
 				e.downs++ // with the last address the kernel drops all IPv4 routes of the link, without an event [tried]
 			}
 		} else {
-			e.addrs[ev.Addr.Prefix] = true
+			e.addrs[ev.Addr.Prefix] = source(*ev.Addr)
 		}
 	}
 }
+
+// source reports whether the kernel may take an address as the source of what leaves by another interface (inet_select_addr in net/ipv4/devinet.c).
+func source(a rtnl.Addr) bool { return a.Prefix.Addr().Is4() && a.Global && !a.Secondary }
 
 func (e *entry) hasIPv4() bool {
 	for p := range e.addrs {
@@ -147,13 +150,14 @@ func (s *state) published(changes []Change) {
 
 func (e *entry) value() Link {
 	l := Link{Index: e.link.Index, Name: e.link.Name, MAC: e.link.MAC, Alias: e.link.Alias, MTU: e.link.MTU, Up: e.link.Up, Running: e.link.Running, Downs: e.downs}
-	for p := range e.addrs {
+	for p, source := range e.addrs {
 		l.Addrs = append(l.Addrs, p)
+		l.Source = l.Source || source
 	}
 	slices.SortFunc(l.Addrs, netip.Prefix.Compare)
 	return l
 }
 
 func equal(a, b Link) bool {
-	return a.Index == b.Index && a.MAC == b.MAC && a.Alias == b.Alias && a.MTU == b.MTU && a.Up == b.Up && a.Running == b.Running && a.Downs == b.Downs && slices.Equal(a.Addrs, b.Addrs)
+	return a.Index == b.Index && a.MAC == b.MAC && a.Alias == b.Alias && a.MTU == b.MTU && a.Up == b.Up && a.Running == b.Running && a.Downs == b.Downs && a.Source == b.Source && slices.Equal(a.Addrs, b.Addrs)
 }

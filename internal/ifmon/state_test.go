@@ -20,6 +20,11 @@ func addr(index int, p string) rtnl.Event {
 	return rtnl.Event{Addr: &rtnl.Addr{Link: index, Prefix: netip.MustParsePrefix(p)}}
 }
 
+func scoped(e rtnl.Event, global bool) rtnl.Event {
+	e.Addr.Global = global
+	return e
+}
+
 func gone(e rtnl.Event) rtnl.Event {
 	e.Gone = true
 	return e
@@ -78,6 +83,17 @@ func TestEventsBecomeTheLeastChange(t *testing.T) {
 			events: []rtnl.Event{gone(addr(2, "192.0.2.1/24")), addr(2, "192.0.2.1/24")},
 			want:   []Change{with(func(l *Link) { l.Downs = 1 })},
 		},
+		{
+			name: "an address that may be a source is told", events: []rtnl.Event{scoped(addr(2, "192.0.2.1/24"), true)},
+			want: []Change{with(func(l *Link) { l.Source = true })},
+		},
+		{
+			name: "a second one of its network, and one of IPv6, are none", events: []rtnl.Event{
+				{Addr: &rtnl.Addr{Link: 2, Prefix: netip.MustParsePrefix("192.0.2.2/24"), Global: true, Secondary: true}}, scoped(addr(2, "2001:db8::1/64"), true),
+			},
+			want: []Change{with(func(l *Link) { l.Addrs = prefixes("192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64") })},
+		},
+		{name: "nor one that is none any more", events: []rtnl.Event{scoped(addr(2, "192.0.2.1/24"), true), scoped(addr(2, "192.0.2.1/24"), false)}},
 		{name: "the last words of a link that is gone are not heard", events: []rtnl.Event{addr(9, "192.0.2.9/24")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

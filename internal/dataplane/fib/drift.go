@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
 // pending returns the routes that differ from the desired ones.
@@ -41,6 +43,29 @@ func (t *Table) Repairs() []intent.Repair {
 // Refresh returns how often the settings want the routes read back; false: no settings came yet.
 func (t *Table) Refresh() (time.Duration, bool) { return t.refresh, t.settled }
 
+// difference says in what a route is not as it is wanted.
+func difference(want, is rtnl.Route) string {
+	scope := map[bool]string{true: "global", false: "link"}
+	switch {
+	case want.Link != is.Link:
+		return fmt.Sprintf("through interface %d, want %d", is.Link, want.Link)
+	case want.Global != is.Global:
+		return fmt.Sprintf("of scope %s, want %s", scope[is.Global], scope[want.Global])
+	case want.Source != is.Source:
+		return fmt.Sprintf("from %s, want %s", address(is.Source), address(want.Source))
+	case want.Protocol != is.Protocol:
+		return fmt.Sprintf("of protocol %d, want %d", is.Protocol, want.Protocol)
+	}
+	return fmt.Sprintf("by %s, want %s", address(is.Gateway), address(want.Gateway))
+}
+
+func address(a netip.Addr) string {
+	if !a.IsValid() {
+		return "none"
+	}
+	return a.String()
+}
+
 // Differences reads our routes and neighbours back and returns one line for each that differs from the intents. It changes nothing.
 func (t *Table) Differences(ctx context.Context) ([]string, error) {
 	if err := t.Resync(ctx); err != nil {
@@ -63,7 +88,7 @@ func (t *Table) Differences(ctx context.Context) ([]string, error) {
 		case !wanted:
 			out = append(out, fmt.Sprintf("route %s is there, and nobody wants it", key.dst))
 		default:
-			out = append(out, fmt.Sprintf("route %s differs: through interface %d, want %d", key.dst, is.Link, want.Link))
+			out = append(out, fmt.Sprintf("route %s differs: %s", key.dst, difference(want, is)))
 		}
 	}
 	for key, mac := range t.neighbours.PendingUpdates() {

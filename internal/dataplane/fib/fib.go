@@ -39,6 +39,7 @@ type Table struct {
 	links   map[string]ifmon.Link
 	remote  remote
 	own     [2]netip.Addr // this host's addresses, as its Node has them
+	sources int           // how many interfaces have an address that the kernel may take as a source: see source.go
 	moves   moves
 	losers  losers
 
@@ -80,16 +81,14 @@ type neighbourKey struct {
 // New returns a driver for the handle's namespace.
 func New(h *rtnl.Handle) *Table {
 	t := &Table{
-		rtnl:    h,
-		intents: map[netip.Prefix]intent.Route{},
-		byLink:  map[string]map[netip.Prefix]bool{},
-		links:   map[string]ifmon.Link{},
-		moves:   newMoves(),
-		losers:  newLosers(),
-		remote:  remote{map[netip.Prefix]string{}, map[string]map[netip.Prefix]bool{}, map[netip.Prefix]bool{}},
-		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
-			return sameWay(want, is) && want.Source == is.Source && want.Protocol == is.Protocol
-		}),
+		rtnl:       h,
+		intents:    map[netip.Prefix]intent.Route{},
+		byLink:     map[string]map[netip.Prefix]bool{},
+		links:      map[string]ifmon.Link{},
+		moves:      newMoves(),
+		losers:     newLosers(),
+		remote:     remote{map[netip.Prefix]string{}, map[string]map[netip.Prefix]bool{}, map[netip.Prefix]bool{}},
+		routes:     delta.New[routeKey](same),
 		neighbours: delta.New[neighbourKey](func(want, is string) bool { return want == is }),
 		held:       func(string) bool { return false },
 		notes:      make(chan func()),
@@ -179,6 +178,7 @@ func (t *Table) Links(changes []ifmon.Change) {
 	first := !t.linksSeen
 	t.linksSeen = true
 	moved := first // networks that this host is on
+	rescoped := t.countSources(changes) && !first
 	for _, c := range changes {
 		was, known := t.links[c.Name]
 		moved = moved || t.leadsElsewhere(was, known, c)
@@ -205,6 +205,9 @@ func (t *Table) Links(changes []ifmon.Change) {
 	}
 	if moved {
 		t.rewire(first)
+	}
+	if rescoped {
+		t.rescope()
 	}
 }
 
@@ -249,7 +252,7 @@ func (t *Table) resolve(dst netip.Prefix) {
 	if !ok || !l.Up || t.awaited(in) {
 		return
 	}
-	r.Link, r.Source, r.Protocol = l.Index, t.settings.Source[family(dst)], int(t.protocol.Load())
+	r.Link, r.Source, r.Protocol, r.Global = l.Index, t.settings.Source[family(dst)], int(t.protocol.Load()), t.global(dst)
 	t.routes.Desire(key, r)
 	if in.MAC != "" && dst.IsSingleIP() {
 		t.neighbours.Desire(neighbourKey{l.Index, dst.Addr()}, in.MAC)

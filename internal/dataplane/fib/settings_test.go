@@ -34,22 +34,22 @@ func TestSettingsSayWhatRoutesAre(t *testing.T) {
 	}{
 		{
 			name: "an address to send from", is: intent.RouteSettings{Source: [2]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:1::1")}},
-			four: "10.65.0.5 dev wl1 proto 80 scope link src 192.0.2.1", six: "2001:db8::5 dev wl1 proto 80 src 2001:db8:1::1 metric 1024",
+			four: "10.65.0.5 dev wl1 proto 80 src 192.0.2.1", six: "2001:db8::5 dev wl1 proto 80 src 2001:db8:1::1 metric 1024",
 		},
-		{name: "none again", four: "10.65.0.5 dev wl1 proto 80 scope link", six: "2001:db8::5 dev wl1 proto 80 metric 1024"},
+		{name: "none again", four: "10.65.0.5 dev wl1 proto 80", six: "2001:db8::5 dev wl1 proto 80 metric 1024"},
 		{
 			name: "metrics", is: intent.RouteSettings{Metric: [2]int{1024, 512}},
-			four: "10.65.0.5 dev wl1 proto 80 scope link metric 1024", six: "2001:db8::5 dev wl1 proto 80 metric 512",
+			four: "10.65.0.5 dev wl1 proto 80 metric 1024", six: "2001:db8::5 dev wl1 proto 80 metric 512",
 		},
 		{
 			name: "the kernel's own by name, and the other family's another", is: intent.RouteSettings{Metric: [2]int{7, 1024}},
-			four: "10.65.0.5 dev wl1 proto 80 scope link metric 7", six: "2001:db8::5 dev wl1 proto 80 metric 1024",
+			four: "10.65.0.5 dev wl1 proto 80 metric 7", six: "2001:db8::5 dev wl1 proto 80 metric 1024",
 		},
 		{
 			name: "an address that this host has not", is: intent.RouteSettings{Source: [2]netip.Addr{netip.MustParseAddr("192.0.2.77")}},
 			fails4: true, six: "2001:db8::5 dev wl1 proto 80 metric 1024",
 		},
-		{name: "as ever", four: "10.65.0.5 dev wl1 proto 80 scope link", six: "2001:db8::5 dev wl1 proto 80 metric 1024"},
+		{name: "as ever", four: "10.65.0.5 dev wl1 proto 80", six: "2001:db8::5 dev wl1 proto 80 metric 1024"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r.tbl.Merge(settings(tt.is))

@@ -109,6 +109,11 @@ func sameWay(a, b rtnl.Route) bool {
 	return a.Kind == b.Kind && a.Link == b.Link && a.Gateway == b.Gateway
 }
 
+// same reports whether a route is as it is wanted. What differs from a wanted one that leads the same way is replaced in one step.
+func same(want, is rtnl.Route) bool {
+	return sameWay(want, is) && want.Source == is.Source && want.Protocol == is.Protocol && want.Global == is.Global
+}
+
 // workloads returns the interfaces of our endpoints, by index.
 func (t *Table) workloads() map[int]bool {
 	out := map[int]bool{}

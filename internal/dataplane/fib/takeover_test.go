@@ -53,15 +53,15 @@ func TestRoutesToOurWorkloadsAreTakenOver(t *testing.T) {
 		r.want(dst, nil, "", out)
 	}
 	r.want("10.65.0.7/32", fib.ErrForeign, "", out)
-	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link")
+	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80")
 	r.ns.WantRoute(t, "2001:db8::5 dev wl1 proto 80")
-	r.ns.WantRoute(t, "10.65.0.6 dev wl2 proto 80 scope link")
+	r.ns.WantRoute(t, "10.65.0.6 dev wl2 proto 80")
 	r.ns.WantRoute(t, "2001:db8::6 dev wl2 proto 80")
 	r.ns.WantRoute(t, "blackhole 10.65.0.0/26 proto 80")
 	r.ns.WantRoute(t, "blackhole 2001:db8::/122 dev lo proto 80")
 	r.ns.WantRoute(t, "10.65.0.7 via 10.65.0.5 dev wl1")
 	r.ns.WantRoute(t, "10.65.9.0/26 via 10.65.0.5 dev wl1 proto 80")
-	for _, words := range []string{"proto boot scope", "2001:db8::5 dev wl1 proto boot", "proto static", "proto bird"} {
+	for _, words := range []string{"10.65.0.5 dev wl1 proto 80 scope link", "10.65.0.6 dev wl2 proto 80 scope link", "proto boot scope", "2001:db8::5 dev wl1 proto boot", "proto static", "proto bird"} {
 		r.ns.WantNoRoute(t, words)
 	}
 	if got := len(r.tbl.Repairs()); got != 7 {

@@ -55,7 +55,7 @@ func (t *Table) observe(events []rtnl.Event) {
 			if !known || is != *e.Route {
 				t.drifted[key] = intent.ByEvent // unless it is the desired one: see below
 			}
-			if want, wanted := t.routes.Desired(key); wanted && sameWay(want, *e.Route) && want.Source == e.Route.Source && want.Protocol == e.Route.Protocol {
+			if want, wanted := t.routes.Desired(key); wanted && same(want, *e.Route) {
 				delete(t.drifted, key)
 			}
 		}

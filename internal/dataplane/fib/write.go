@@ -74,7 +74,7 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 		delete(t.late, key.dst)
 		// Delete first: there is one route for a destination, and a replace could hit a foreign one.
 		old, is := t.routes.Actual(key)
-		if is && sameWay(old, r) { // of another protocol or source: in one step, as packets follow it meanwhile
+		if is && sameWay(old, r) { // of another protocol, source or scope: in one step, as packets follow it meanwhile
 			all = append(all, addition{key: key, at: b.Len()})
 			b.ReplaceRoute(r)
 			continue

@@ -200,7 +200,7 @@ func (s *State) Restate() {
 	}
 	s.hosts.dirty = true
 	s.skeleton()
-	s.sourceNAT()
+	s.natOutgoing()
 	s.metadata()
 	s.serviceLoops()
 	s.tunnelStages()

@@ -77,7 +77,7 @@ func (s *State) Merge(b intent.Batch) {
 	if b.InSync && !s.inSync {
 		s.inSync = true
 		s.hostAction() // which was pinned until now
-		s.sourceNAT()
+		s.natOutgoing()
 		s.metadata()
 		s.serviceLoops()
 		s.tunnelStages()

@@ -15,17 +15,7 @@ const baseNAT = "postrouting-nat"
 // tunnel.
 const baseTunnelNAT = "postrouting-tunnel"
 
-// baseHostNAT is the stage in which what processes of this host send to its workloads gets the host's own address. It exists while the host's Node
-// has one of IPv4.
-const baseHostNAT = "postrouting-host"
-
 const prioritySourceNAT = 100 // NF_IP_PRI_NAT_SRC
-
-// sourceNAT makes the stages desired in which sources are rewritten, but for that of tunnels.
-func (s *State) sourceNAT() {
-	s.natOutgoing()
-	s.hostNAT()
-}
 
 // natOutgoing wants source NAT for packets from pools that ask for it to destinations outside of all pools.
 // Until the source is in sync it is left as it is: a pool that is not known yet would count as outside.
@@ -98,29 +88,6 @@ func (s *State) tunnelNAT() {
 		return
 	}
 	s.own(baseTunnelNAT, &Hook{At: Postrouting, Priority: prioritySourceNAT, NAT: true}, gs)
-}
-
-// hostNAT wants source NAT for IPv4 packets of this host to its own workloads that have the gateway's address, so that a workload knows its host by the
-// same address as the other hosts. For a route of link scope the kernel takes an address of that interface as the source, if it has one
-// (inet_select_addr), and each host has the same. Who binds another address keeps it; IPv6 takes one of the host's global ones by itself (RFC 6724, rule 2).
-// UDP is left as it is: what a server that is bound to no address answers has the gateway's source, too, and the port of the flow that it answers is taken.
-//
-// Until the source is in sync the stage stays as an earlier agent left it.
-func (s *State) hostNAT() {
-	if !s.inSync {
-		return
-	}
-	own := s.host.MTU.Own[0]
-	if !own.IsValid() {
-		s.drop(baseHostNAT, nil)
-		return
-	}
-	s.own(baseHostNAT, &Hook{At: Postrouting, Priority: prioritySourceNAT, NAT: true}, []Guard{{
-		Terms: ofFamily(intent.IPv4, []rules.Term{
-			{Kind: rules.Nets, Side: rules.Src, Nets: []netip.Prefix{intent.Gateway4}}, {Kind: rules.Protocol, Number: protoUDP, Not: true},
-		}),
-		If: []Cond{{Kind: OfWorkload, Side: rules.Dst}}, Do: Translate, Source: Source{Addr: own}, Comment: "this host, to its workloads",
-	}})
 }
 
 // netsOf returns the prefixes of a family.

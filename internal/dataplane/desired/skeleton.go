@@ -93,7 +93,7 @@ func (s *State) configure(h intent.HostSettings) {
 		}
 	}
 	s.host, s.configured, s.hosts.dirty, s.hosts.exclude = h, true, true, exclusions(h.Exclude)
-	s.sourceNAT()
+	s.natOutgoing()
 	s.metadata()
 	s.serviceLoops()
 	s.codePoints()

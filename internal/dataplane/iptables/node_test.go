@@ -55,7 +55,6 @@ func nodeBatch() intent.Batch {
 				intent.IPIP:  {Host: netip.MustParseAddr("192.0.2.1")}, intent.WireGuard: {Host: netip.MustParseAddr("192.0.2.1")},
 			},
 			WireGuard: intent.WireGuardSettings{Port: [2]uint16{51820, 51821}},
-			MTU:       intent.MTUSettings{Own: [2]netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 			NAT: intent.NATOutgoing{
 				From: prefixes("10.65.0.0/16", "fd65::/64"), Pool: prefixes("10.65.0.0/16", "10.66.0.0/16", "fd65::/64"), Addr: netip.MustParseAddr("192.0.2.1"),
 				Ports: intent.PortRange{Min: 1024, Max: 2047}, Link: "eth*",

@@ -156,7 +156,6 @@ func goldenSteps() []struct {
 	open := settings
 	open.Exclude, open.AllowInvalid, open.AllowIPIP, open.ReportAllowed, open.EndpointToHost, open.NAT = nil, true, true, true, intent.ToHostAccept, intent.NATOutgoing{}
 	carried := open
-	carried.MTU.Own[0] = netip.MustParseAddr("192.0.2.1")
 	carried.Tunnels[intent.VXLAN], carried.VXLAN.Port = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}, 8472
 	every := carried
 	every.Tunnels[intent.IPIP], every.Tunnels[intent.WireGuard] = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1")}, intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1")}

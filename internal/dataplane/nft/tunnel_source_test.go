@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
@@ -73,4 +74,30 @@ func TestTheHostHasTheTunnelsAddressInIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// seenAs is the address as which a server that listens in a namespace sees who opens a TCP connection to it, by an address that may be translated. An empty
+// source is the kernel's choice.
+func seenAs(t *testing.T, server *netnstest.NS, at netip.AddrPort, from *netnstest.NS, source string, to netip.AddrPort) string {
+	t.Helper()
+	l, err := server.ListenTCP(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var src netip.AddrPort
+	if source != "" {
+		src = netip.AddrPortFrom(netip.MustParseAddr(source), 0)
+	}
+	c, err := from.DialTCP(src, to, time.Now().Add(netnstest.Patience))
+	if err != nil {
+		t.Fatalf("to %s: %v", to, err)
+	}
+	defer c.Close()
+	in, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	return netip.MustParseAddrPort(in.RemoteAddr().String()).Addr().String()
 }

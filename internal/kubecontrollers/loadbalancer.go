@@ -1,6 +1,7 @@
 package kubecontrollers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,8 +110,11 @@ func (l *balancer) observe(u api.Update) []string {
 	}
 	if strings.HasPrefix(u.Key, api.KeyPrefix(api.KindIPPool, "")) {
 		was, had := l.pools[u.Key]
+		now, is, err := balancerPoolOf(u)
+		if err != nil { // what cannot be read changes nothing
+			return nil
+		}
 		delete(l.pools, u.Key)
-		now, is := balancerPoolOf(u)
 		if is {
 			l.pools[u.Key] = now
 		}
@@ -136,21 +140,24 @@ func (l *balancer) observe(u api.Update) []string {
 type balancerPool struct {
 	cidr   netip.Prefix
 	manual bool // it gives addresses only to services that ask for it
+	going  bool // it is being deleted: for services it is none, as it would wait for them, and nobody changes these
 }
 
-// balancerPoolOf is a pool that is for load balancers, whether or not it gives addresses now. One that is being deleted is none: it would wait for its
-// services, and nobody changes these.
-func balancerPoolOf(u api.Update) (balancerPool, bool) {
+// balancerPoolOf is a pool that is for load balancers, whether or not it gives addresses now.
+func balancerPoolOf(u api.Update) (pool balancerPool, is bool, err error) {
 	if u.Value == nil {
-		return balancerPool{}, false
+		return balancerPool{}, false, nil
 	}
-	st, _ := api.DecodeStored(u) // what cannot be read is no pool
+	st, err := api.DecodeStored(u)
 	p, ok := st.Resource.(*api.IPPool)
-	if !ok || !slices.Contains(p.Spec.AllowedUses, ipam.UseLoadBalancer) || p.Metadata.DeletionTimestamp != "" {
-		return balancerPool{}, false
+	if !ok {
+		return balancerPool{}, false, cmp.Or(err, errors.New("no IPPool"))
+	}
+	if !slices.Contains(p.Spec.AllowedUses, ipam.UseLoadBalancer) {
+		return balancerPool{}, false, nil
 	}
 	cidr, err := netip.ParsePrefix(p.Spec.CIDR)
-	return balancerPool{cidr.Masked(), p.Spec.AssignmentMode != nil && *p.Spec.AssignmentMode == api.AssignManual}, err == nil
+	return balancerPool{cidr.Masked(), p.Spec.AssignmentMode != nil && *p.Spec.AssignmentMode == api.AssignManual, p.Metadata.DeletionTimestamp != ""}, err == nil, err
 }
 
 // reconcile gives a service what it asks for, and takes from it what it does not.
@@ -242,7 +249,7 @@ func (l *balancer) serve(ctx context.Context, key string, svc apiserver.Service,
 	if err != nil {
 		return err
 	}
-	if l.lacking[key] = true; len(held)+len(l.pools) == 0 && !asksByName(svc) {
+	if l.lacking[key] = true; len(held) == 0 && !l.serves(true) && !l.serves(false) && !asksByName(svc) {
 		return nil // no pool is for load balancers, and another's controller may serve it
 	}
 	wish, vain, err := wishOf(svc)
@@ -336,10 +343,10 @@ func (l *balancer) foreign(svc apiserver.Service, held []ipam.Lease) string {
 	return ""
 }
 
-// serves reports whether any pool of a family is for load balancers.
+// serves reports whether any pool of a family is for load balancers, and is not being deleted.
 func (l *balancer) serves(four bool) bool {
 	for _, p := range l.pools {
-		if p.cidr.Addr().Is4() == four {
+		if p.cidr.Addr().Is4() == four && !p.going {
 			return true
 		}
 	}

@@ -137,3 +137,21 @@ func TestAPoolThatIsDeletedTakesItsServicesAddresses(t *testing.T) {
 		b.wantPublished("there is another", "web", "10.12.0.0")
 	})
 }
+
+// TestAPoolThatCannotBeReadTakesNothing: services keep what they have of it.
+func TestAPoolThatCannotBeReadTakesNothing(t *testing.T) {
+	for _, etcd := range []bool{false, true} {
+		t.Run(fmt.Sprint("etcd ", etcd), func(t *testing.T) {
+			balanced(t, etcd, func(b *bench) {
+				b.service("web", nil)
+				b.wantPublished("first", "web", "10.9.0.0")
+				for _, value := range []string{`{"spec":{"cidr":"10.9.0.0/33","blockSize":30,` + balancers + `}}`, `[`} {
+					b.put("ippools/lb", value)
+					b.after(time.Minute)
+					b.wantPublished(value, "web", "10.9.0.0")
+					b.wantInUse(value, "10.9.0.0")
+				}
+			})
+		})
+	}
+}

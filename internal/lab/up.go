@@ -200,7 +200,7 @@ func (l *Lab) startNode(h *Host, args []string) error {
 func (l *Lab) store(ctx context.Context) (datastore.Client, error) { return answering(ctx, l.config()) }
 
 func (l *Lab) config() datastore.Config {
-	return datastore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 2 * time.Second, RequestTimeout: time.Minute}
+	return datastore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 20 * time.Second, RequestTimeout: time.Minute}
 }
 
 // answering opens a datastore, and waits until it answers.

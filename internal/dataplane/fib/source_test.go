@@ -62,20 +62,21 @@ func TestWorkloadsKnowTheirHostByItsOwnAddress(t *testing.T) {
 				dev, addr, _ := strings.Cut(a, " ")
 				p.ns.Run("ip", append(append([]string{"addr", "add"}, strings.Fields(addr)...), "dev", dev)...)
 			}
-			p.until("lo", func(ifmon.Link, bool) bool { return p.counted(tt.want != gateway) })
+			p.until("lo", func(ifmon.Link, bool) bool { return p.sources() > 0 == (tt.want != gateway) })
 			p.apply()
 			p.wantSource(tt.want)
 		})
 	}
 }
 
-// counted reports whether the monitor has told of an address that may be a source, or of none.
-func (p pair) counted(source bool) bool {
-	some := false
+// sources counts the interfaces of which the monitor has seen an address that may be a source.
+func (p pair) sources() (n int) {
 	for _, l := range p.now {
-		some = some || l.Source
+		if l.Source {
+			n++
+		}
 	}
-	return some == source
+	return n
 }
 
 // wantSource has the host and its workload talk, each by any address of its own, and wants the host's to be this one.
@@ -168,19 +169,19 @@ func TestARouteIsThereWhileItsScopeChanges(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, do string
-		source   bool
+		sources  int
 		want     string
 	}{
-		{"an earlier agent's", "true", true, global},
-		{"the last address goes", "ip addr del 192.0.2.1/24 dev eth0", false, link},
-		{"one comes", "ip addr add 198.51.100.1/32 dev lo", true, global},
-		{"another comes", "ip addr add 192.0.2.1/24 dev eth0", true, global},
-		{"the first goes", "ip addr del 198.51.100.1/32 dev lo", true, global},
-		{"somebody changes it", "ip route replace 10.65.0.5 dev wl1 proto 80 scope link", true, global},
-		{"an interface goes with the last one", "ip link del eth0", false, link},
+		{"an earlier agent's", "true", 1, global},
+		{"the last address goes", "ip addr del 192.0.2.1/24 dev eth0", 0, link},
+		{"one comes", "ip addr add 198.51.100.1/32 dev lo", 1, global},
+		{"another comes", "ip addr add 192.0.2.1/24 dev eth0", 2, global},
+		{"the first goes", "ip addr del 198.51.100.1/32 dev lo", 1, global},
+		{"somebody changes it", "ip route replace 10.65.0.5 dev wl1 proto 80 scope link", 1, global},
+		{"an interface goes with the last one", "ip link del eth0", 0, link},
 	} {
 		p.ns.Run("sh", "-c", tt.do)
-		p.until("lo", func(ifmon.Link, bool) bool { return p.counted(tt.source) })
+		p.until("lo", func(ifmon.Link, bool) bool { return p.sources() == tt.sources })
 		p.resync()
 		p.tbl.Withdraw(t.Context())
 		p.apply()

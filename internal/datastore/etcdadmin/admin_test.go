@@ -229,7 +229,10 @@ func TestMembersAreDefragmentedOneByOneAndTheLeaderLast(t *testing.T) {
 	f.status("three that have all", func(c etcdadmin.Cluster) bool {
 		return c.MayFail == 1 && c.Members[0].Behind+c.Members[1].Behind+c.Members[2].Behind == 0
 	})
-	before := map[string]int64{} // what a member took before the first try
+	before := map[string]int64{} // what a member took before the first try, whose answer may be lost
+	for _, m := range f.status("what they take", func(c etcdadmin.Cluster) bool { return c.Healthy == 3 }).Members {
+		before[m.Name] = m.Size
+	}
 	f.again("all members in turn", func() error {
 		leads, turns := f.leader(), []string(nil)
 		freed, err := f.admin.Defragment(t.Context(), true, func(m string) {
@@ -294,14 +297,16 @@ func TestAFullClusterTakesWritesAgain(t *testing.T) {
 	}
 }
 
-// disarm disarms so many alarms.
+// disarm disarms so many alarms, or none, if that was done by a try whose answer was lost.
 func (f *fixture) disarm(want int) {
 	f.t.Helper()
+	tried := false
 	f.again("disarm", func() error {
 		alarms, err := f.admin.Disarm(f.t.Context())
-		if err == nil && len(alarms) != want {
+		if err == nil && len(alarms) != want && (len(alarms) > 0 || !tried) {
 			f.t.Errorf("disarmed %v, want %d", alarms, want)
 		}
+		tried = true
 		return err
 	})
 }

@@ -219,7 +219,7 @@ func TestWhoWritesOrAsksTooMuchWaitsForAsLongAsTheServerSays(t *testing.T) {
 		wrong, asked := asksForAnHour(tt.code, 100, func(*http.Request) bool { return true })
 		p.Set(wrong)
 		err := tt.do()
-		for errors.Is(err, datastore.ErrUnavailable) && asked.Load() == 0 && t.Context().Err() == nil { // it did not come to ask in time
+		for tries := 0; errors.Is(err, datastore.ErrUnavailable) && asked.Load() == 0 && tries < 20; tries++ { // it did not come to ask in time
 			err = tt.do()
 		}
 		if !errors.Is(err, datastore.ErrUnavailable) || asked.Load() != 1 {

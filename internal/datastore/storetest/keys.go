@@ -320,13 +320,14 @@ func expiringGoes(f *fixture) {
 		}
 	}
 	w := f.watch(since)
-	for gone := false; !gone; {
+	for last, gone := false, false; !gone; { // between the two it may have been gone as well
 		changes, err := w.Next(f.ctx)
 		if err != nil {
 			f.Fatal(err)
 		}
 		for _, u := range changes.Updates {
-			gone = gone || u.Value == nil
+			last = last || string(u.Value) == "4"
+			gone = last && u.Value == nil
 		}
 	}
 	f.equal("list", f.words(f.list().Items), "stays=1")

@@ -61,7 +61,7 @@ func bfdLab(t *testing.T) *Lab {
 // steady waits until all sessions have been up for so long that nothing is kept for who restarts.
 func (l *Lab) steady(t *testing.T) {
 	t.Helper()
-	must(t, until(t.Context(), scenarioPatience, func(ctx context.Context) error {
+	must(t, until(t.Context(), func(ctx context.Context) error {
 		for _, h := range l.Spec.Hosts {
 			r, err := l.sessions(ctx, h)
 			if err != nil {

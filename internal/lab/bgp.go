@@ -38,7 +38,7 @@ func (s *Spec) reflects(h Host) bool {
 
 // awaitRoutes waits until each host has the routes that the others advertise, and no others of theirs.
 func (l *Lab) awaitRoutes(ctx context.Context, hosts []Host) error {
-	return until(ctx, scenarioPatience, func(context.Context) error { return l.routed(hosts) })
+	return until(ctx, func(context.Context) error { return l.routed(hosts) })
 }
 
 // bgpTable is what one host advertises and has learned.

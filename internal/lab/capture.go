@@ -118,7 +118,7 @@ func (c *scenario) checkCapture(ctx context.Context, a script.CaptureCheck) erro
 	_, then, _ := r.state()
 	grows := a.Op == ">=" || a.Op == ">"
 	var wrong error
-	err := until(ctx, scenarioPatience, func(context.Context) error {
+	err := until(ctx, func(context.Context) error {
 		count, empty, err := r.state()
 		if err != nil {
 			return err

@@ -105,8 +105,8 @@ const (
 
 // until looks again and again until a condition holds, with the error of the
 // last look when patience or the context ends.
-func until(ctx context.Context, patience time.Duration, look func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func until(ctx context.Context, look func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
 	defer cancel()
 	var last error
 	for {
@@ -120,7 +120,7 @@ func until(ctx context.Context, patience time.Duration, look func(context.Contex
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w (waited %s)", last, patience)
+			return fmt.Errorf("%w (waited %s)", last, scenarioPatience)
 		case <-time.After(min(max(pause, 3*time.Since(begin)), longest)):
 		}
 	}

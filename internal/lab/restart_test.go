@@ -70,7 +70,7 @@ func keepLogs(t testing.TB, l *Lab) {
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // some wait when their test is over
-	if err := until(ctx, scenarioPatience, func(context.Context) error {
+	if err := until(ctx, func(context.Context) error {
 		if !is() {
 			return errors.New("not so")
 		}

@@ -45,7 +45,7 @@ func (c *scenario) reach(ctx context.Context, a script.Reach) error {
 				errs[i] = closeAll(src, dst, a.Flow, v6)
 				return
 			}
-			errs[i] = until(ctx, scenarioPatience, func(context.Context) error {
+			errs[i] = until(ctx, func(context.Context) error {
 				ok, err := try(src, dst, a.Flow, v6, answerIn)
 				if err == nil && !ok {
 					err = fmt.Errorf("no answer from %s", dst.addr(v6))
@@ -109,7 +109,7 @@ func (c *scenario) checkStream(ctx context.Context, a script.StreamCheck) error 
 
 // more awaits that so many words beyond a number have been sent.
 func (s *watched) more(ctx context.Context, than uint64) error {
-	return until(ctx, scenarioPatience, func(context.Context) error {
+	return until(ctx, func(context.Context) error {
 		if n := s.sent.Load(); n < than+enough {
 			return s.and(fmt.Errorf("only %d words were sent", n-than))
 		}
@@ -131,7 +131,7 @@ func (s *watched) lossless(ctx context.Context) error {
 		return err
 	}
 	sent := s.sent.Load()
-	return until(ctx, scenarioPatience, func(context.Context) error {
+	return until(ctx, func(context.Context) error {
 		if why := s.wrong.Load(); why != nil {
 			return errors.New(*why)
 		}
@@ -156,7 +156,7 @@ func (s *watched) silent(ctx context.Context) error {
 // alive: words that are sent from now on come; what was lost before is forgiven.
 func (s *watched) alive(ctx context.Context) error {
 	now := s.sent.Load()
-	err := until(ctx, scenarioPatience, func(context.Context) error {
+	err := until(ctx, func(context.Context) error {
 		if s.due.Load() <= now {
 			return s.and(errors.New("nothing comes"))
 		}
@@ -169,7 +169,7 @@ func (s *watched) alive(ctx context.Context) error {
 
 // stopped: the time comes from which of those that are sent none comes. What was forwarded before may still be on its way when kernels are right.
 func (s *watched) stopped(ctx context.Context) error {
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		now := s.sent.Load()
 		if err := s.more(ctx, now); err != nil {
 			return err

@@ -372,7 +372,7 @@ func (c *scenario) restart(ctx context.Context, a script.Restart) error {
 		if err != nil {
 			return err
 		}
-		err = until(ctx, scenarioPatience, func(context.Context) error {
+		err = until(ctx, func(context.Context) error {
 			if pid := c.agent(a.Who); pid == 0 || pid == old {
 				return errors.New("no other agent runs")
 			}
@@ -404,7 +404,7 @@ func (c *scenario) daemon(host, what string) int {
 }
 
 func (c *scenario) signalDaemon(ctx context.Context, host, what string, sig syscall.Signal) (pid int, err error) {
-	err = until(ctx, scenarioPatience, func(context.Context) error {
+	err = until(ctx, func(context.Context) error {
 		if pid = c.daemon(host, what); pid == 0 {
 			return fmt.Errorf("no %s runs on %s", what, host)
 		}
@@ -425,7 +425,7 @@ func (c *scenario) kill(ctx context.Context, a script.Kill) error {
 	if err != nil {
 		return err
 	}
-	return until(ctx, scenarioPatience, func(context.Context) error {
+	return until(ctx, func(context.Context) error {
 		if c.daemon(a.Host, a.What) == pid {
 			return fmt.Errorf("%s of %s, pid %d, lives", a.What, a.Host, pid)
 		}

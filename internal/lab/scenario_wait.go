@@ -86,7 +86,7 @@ func (c *scenario) waitAgent(ctx context.Context, host string) error {
 		return fmt.Errorf("%s is stopped, or has no store: it cannot become right", host)
 	}
 	h, _ := c.Spec.host(host)
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		if c.agent(host) == 0 {
 			return fmt.Errorf("no agent runs on %s", host)
 		}
@@ -113,7 +113,7 @@ func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) 
 // waitStatus reads what the agent writes for orchestrators (docs/design/datamodel.md#status).
 func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 	w := c.named(a.Workload)
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		store, err := c.store(ctx)
 		if err != nil {
 			return err
@@ -140,7 +140,7 @@ func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 }
 
 func (c *scenario) waitLog(ctx context.Context, a script.WaitLog) error {
-	return until(ctx, scenarioPatience, func(context.Context) error {
+	return until(ctx, func(context.Context) error {
 		log, err := os.ReadFile(c.logFile(a.Who))
 		if err == nil && !a.Pattern.Match(log) {
 			err = fmt.Errorf("nothing in the log of %s matches", a.Who)
@@ -150,7 +150,7 @@ func (c *scenario) waitLog(ctx context.Context, a script.WaitLog) error {
 }
 
 func (c *scenario) waitExec(ctx context.Context, a script.WaitExec) error {
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		if err := c.exec(ctx, a.Exec); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ var statusCommands = [][]string{{"verify", "--patience", "0s"}, {"status"}}
 // status awaits what a host says of itself; without a pattern, that nothing is wrong.
 func (c *scenario) status(ctx context.Context, a script.Status) error {
 	h, _ := c.Spec.host(a.Host)
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		var output string
 		var wrong error
 		for _, args := range statusCommands {
@@ -189,7 +189,7 @@ func (c *scenario) status(ctx context.Context, a script.Status) error {
 }
 
 func (c *scenario) waitMetric(ctx context.Context, a script.WaitMetric) error {
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		text, err := scrape(ctx, c.agentSocket(a.Host))
 		if err != nil {
 			return err

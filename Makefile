@@ -147,7 +147,7 @@ kube-netpol: deps build ## Kubernetes' own tests of NetworkPolicies on such a cl
 
 docker: deps ## two hosts with Debian's dockerd, and our drivers for its networks (docs/docker.md)
 	@sh scripts/deps.sh dockerd docker-compose
-	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 10m -v -run TestDocker ./internal/lab$(if $(SAMPLE), -compose 10)
+	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 30m -v -run TestDocker ./internal/lab$(if $(SAMPLE), -compose 10)
 
 openstack: deps build ## Debian's neutron-server with our mechanism driver (docs/openstack.md); SCENARIO=FILE for one; SAMPLE=1: a port's packets, and its live migration under streams
 	root=$$(sh scripts/openstack.sh) figures=$$(mktemp) && export OPENSTACK_ROOT=$$root OPENSTACK_FIGURES=$$figures OPENSTACK_DRIVER=$(CURDIR)/openstack/networking_twill OPENSTACK_SCENARIOS=$(CURDIR)/testdata/openstack && \

@@ -101,9 +101,12 @@ func meddle(text string) func(context.Context, *world, *rand.Rand) error {
 		}
 		whole := strings.Contains(text, "delete table") || strings.Contains(text, "flush ruleset")
 		if whole && !owned {
-			w.excuse(repairIn)
+			w.excuse(time.Hour) // until it is gone, which a busy machine takes its time for
 		}
 		_, err = w.run(ctx, host, argv...)
+		if whole && !owned {
+			w.excuse(repairIn)
+		}
 		w.logf("  %s: %s; the table has an owner: %v; %v", host, strings.Join(argv, " "), owned, err)
 		switch {
 		case !owned:

@@ -79,7 +79,7 @@ func cutShort(ctx context.Context, w *world, rng *rand.Rand) (err error) {
 			w.logf("  %d answers were cut short", n)
 			return nil
 		}
-		if i == 300 {
+		if i == 1200 { // a minute
 			return fmt.Errorf("%d answers were cut short, and not %d", n, least)
 		}
 		if err := datastore.Put(ctx, w.store, api.Update{Key: set, Value: []byte(setOf("filler", fmt.Sprintf("198.51.100.%d/32", i%250)))}); err != nil {

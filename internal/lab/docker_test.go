@@ -19,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
@@ -78,10 +79,13 @@ func (d *dockerd) api(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"Name": name})
 }
 
+// collectAfter is long enough for a busy machine to make an endpoint, and to look at it.
+const collectAfter = 15 * time.Second
+
 // start starts the plugin.
 func (d *dockerd) start() {
 	d.t.Helper()
-	d.plugin = exec.Command(d.Exe, "docker-plugin", "--socket", d.AgentSocket(d.name), "--plugins-dir", d.dir, "--docker-socket", filepath.Join(d.dir, "docker.sock"), "--state-dir", d.dir, "--labels", "true", "--collect-after", "4s")
+	d.plugin = exec.Command(d.Exe, "docker-plugin", "--socket", d.AgentSocket(d.name), "--plugins-dir", d.dir, "--docker-socket", filepath.Join(d.dir, "docker.sock"), "--state-dir", d.dir, "--labels", "true", "--collect-after", collectAfter.String())
 	log, err := os.OpenFile(filepath.Join(d.Dir, d.name, "docker-plugin.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(d.t, err)
 	defer log.Close()

@@ -93,7 +93,7 @@ func step(t *testing.T, b, documents *strings.Builder, command []string, shown s
 		if pipe := slices.Index(args, "|"); pipe >= 0 {
 			args = args[:pipe] // what it filters is looked for in all
 		}
-		fmt.Fprintf(b, "exec h3 %s\n", strings.Join(args, " "))
+		fmt.Fprintf(b, "wait exec h3 %s\n", strings.Join(args, " ")) // the agent reads flows in batches
 		for line := range strings.Lines(shown) {
 			fmt.Fprintf(b, "stdout '%s'\n", patternOf(strings.TrimSuffix(line, "\n")))
 		}

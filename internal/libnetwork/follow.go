@@ -98,11 +98,13 @@ func (p *plugin) note(id, name string) {
 
 // survey compares all that Docker has with what this host has for it.
 func (p *plugin) survey(ctx context.Context) error {
+	asked := time.Now()
 	all, err := p.docker.networks(ctx)
 	if err != nil {
 		return err
 	}
-	valid, running := wire.Valid{Docker: true, Age: p.cfg.CollectAfter}, []attached(nil)
+	// What was made since Docker was asked is not in its answer.
+	valid, running := wire.Valid{Docker: true, Age: p.cfg.CollectAfter + time.Since(asked)}, []attached(nil)
 	for _, n := range all {
 		p.note(n.ID, n.Name)
 		for container, has := range n.Containers {

@@ -181,8 +181,9 @@ announce) # PORT: as QEMU does where the machine goes on, by RARP; prints how lo
 	figure=$(python3 - "$2" <<-'PY'
 	import socket, struct, sys, time
 	s, mac, numbers = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), bytes.fromhex("fa163e000005"), []
+	s.setsockopt(socket.SOL_SOCKET, 33, 64 << 20) # SO_RCVBUFFORCE: what comes while this waits for a processor
 	s.bind(("eth0", 0))
-	s.settimeout(10)
+	s.settimeout(120)
 	begin = time.monotonic()
 	s.send(b"\xff" * 6 + mac + bytes.fromhex("80350001080006040003") + (mac + bytes(4)) * 2 + bytes(18))
 	while len(numbers) < 500:
@@ -341,7 +342,7 @@ unmarked) # Neutron refuses a rule that would have no effect
 	test "$code" = 409
 	;;
 knock) # ADDRESS: who calls the floating address is answered by the machine itself, on which nobody listens
-	timeout 10 bash -c "</dev/tcp/$2/80" 2>&1 | grep refused
+	timeout 60 bash -c "</dev/tcp/$2/80" 2>&1 | grep refused
 	;;
 mark) twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
 for w in json.load(sys.stdin)["items"]:

@@ -2,12 +2,13 @@
 //
 //	probe                          wait
 //	probe serve                    answer HTTP and UDP at port 8080, with the name of the pod
-//	probe get http://HOST:PORT     print what is answered; exit code 1 if nothing is
+//	probe get http://HOST:PORT [D]  print what is answered; exit code 1 if nothing is within D, 3s
 //	probe ping ADDRESS             one echo, and its answer
 //	probe stream HOST:PORT         send a number by UDP each 10 ms until standard input ends; print "begun", and how many were sent and not answered
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -30,7 +31,7 @@ func main() {
 	case "serve":
 		err = serve()
 	case "get":
-		err = get(args[1])
+		err = get(args[1], args[2])
 	case "ping":
 		err = ping(args[1])
 	case "stream":
@@ -84,8 +85,12 @@ func serve() error {
 	return s.ListenAndServe()
 }
 
-func get(url string) error {
-	c := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+func get(url, within string) error {
+	d, err := time.ParseDuration(cmp.Or(within, patience.String()))
+	if err != nil {
+		return err
+	}
+	c := http.Client{Timeout: d, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Get(url)
 	if err != nil {
 		return err

@@ -363,23 +363,27 @@ func (c *cluster) ingress(name string) (out []string) {
 	return out
 }
 
+// service makes a service of load balancers, or changes it.
+func (c *cluster) service(name, annotations string) {
+	c.Helper()
+	c.s.Apply(c.T, "apiVersion: v1\nkind: Service\nmetadata: {name: "+name+", namespace: "+c.ns+", annotations: {"+annotations+"}}\n"+
+		"spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80, protocol: TCP}]}\n")
+}
+
+func (c *cluster) hasIngress(name, want string) func() bool {
+	return func() bool { return strings.Join(c.ingress(name), " ") == want }
+}
+
 // serveBalancers has services get addresses, ask for others, and go.
 func (c *cluster) serveBalancers() {
 	c.Helper()
-	service := func(name, annotations string) {
-		c.s.Apply(c.T, "apiVersion: v1\nkind: Service\nmetadata: {name: "+name+", namespace: "+c.ns+", annotations: {"+annotations+"}}\n"+
-			"spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80, protocol: TCP}]}\n")
-	}
-	service("web", "")
+	c.service("web", "")
 	c.put("ippools/lb", `{"kind":"IPPool","metadata":{"name":"lb"},"spec":{"cidr":"203.0.113.0/28","blockSize":28,"nodeSelector":"all()","allowedUses":["LoadBalancer"]}}`)
-	has := func(name, want string) func() bool {
-		return func() bool { return strings.Join(c.ingress(name), " ") == want }
-	}
-	c.await("an address of a service that was there before its pool", has("web", "203.0.113.0"))
-	service("api", `projectcalico.org/loadBalancerIPs: '["203.0.113.9"]'`)
-	c.await("the address that a service asks for", has("api", "203.0.113.9"))
-	service("web", `projectcalico.org/loadBalancerIPs: '["203.0.113.2"]'`)
-	c.await("another address", has("web", "203.0.113.2"))
+	c.await("an address of a service that was there before its pool", c.hasIngress("web", "203.0.113.0"))
+	c.service("api", `projectcalico.org/loadBalancerIPs: '["203.0.113.9"]'`)
+	c.await("the address that a service asks for", c.hasIngress("api", "203.0.113.9"))
+	c.service("web", `projectcalico.org/loadBalancerIPs: '["203.0.113.2"]'`)
+	c.await("another address", c.hasIngress("web", "203.0.113.2"))
 	c.remove("/api/v1/namespaces/" + c.ns + "/services/api")
 	c.await("the address of a service that is gone to be released", func() bool { return len(c.balanced()) == 1 })
 }
@@ -418,14 +422,22 @@ func (c *cluster) holdTier() {
 // holdPool has a pool deleted of which a service has an address.
 func (c *cluster) holdPool() {
 	c.Helper()
-	const pool = "ippools/lb"
-	c.await("the pool's condition", func() bool { return c.has(pool, api.FinalizerIPPool) && c.has(pool, `"reason":"OK"`) })
+	const pool, another = "ippools/lb", "ippools/more"
+	c.put(another, `{"kind":"IPPool","metadata":{"name":"more"},"spec":{"cidr":"203.0.113.16/28","blockSize":28,"nodeSelector":"all()","allowedUses":["LoadBalancer"]}}`)
+	for _, p := range []string{pool, another} {
+		c.await("the pool's condition", func() bool { return c.has(p, api.FinalizerIPPool) && c.has(p, `"reason":"OK"`) })
+	}
 	if out := c.administrator("delete", "ippool", "lb"); !strings.Contains(out, "ippool/lb terminating") || !strings.Contains(out, api.FinalizerIPPool) {
 		c.Errorf("twill delete says %s", out)
 	}
-	c.await("the pool's condition", func() bool { return c.has(pool, "1 of them are in use") && c.has(pool, "Terminating") })
+	c.await("the pool's condition, which a service names", func() bool { return c.has(pool, "1 of them are in use") && c.has(pool, "Terminating") })
+	c.service("any", "")
+	c.await("an address of the other pool", c.hasIngress("any", "203.0.113.16"))
 	c.remove("/api/v1/namespaces/" + c.ns + "/services/web")
 	c.await("the end of the pool", func() bool { return !c.has(pool, "") })
+	c.administrator("delete", "ippool", "more")
+	c.await("the end of the last pool", func() bool { return !c.has(another, "") })
+	c.await("a service without an address", c.hasIngress("any", ""))
 }
 
 // balanced are the handles of services' addresses.

@@ -50,9 +50,13 @@ const plugin = "kubectl-twill"
 // speaks to the cluster that kubectl speaks to, unless settings say otherwise. Under calicoctl's name it is calicoctl, and under
 // those of upstream's daemons what stands in their place.
 func Run(ctx context.Context, args []string, stdio Stdio) int {
+	return RunIn(ctx, &conn.Env{Stdio: stdio}, args)
+}
+
+// RunIn is Run in an environment.
+func RunIn(ctx context.Context, e *conn.Env, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	e := &conn.Env{Stdio: stdio}
 	if calicoctl.Called(args[0]) {
 		e.Conn.Plugin = strings.HasPrefix(filepath.Base(args[0]), "kubectl-")
 		return calicoctl.Run(ctx, e, Execute, args[1:])

@@ -1,7 +1,6 @@
 package clustercheck
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,8 +58,6 @@ type Try struct {
 	To     string        `json:"to"`     // tcp://HOST:PORT asks by HTTP, udp://ADDRESS:PORT wants its packet back, whole://ADDRESS:PORT one of the size of the pod's MTU, open://HOST:PORT a connection, dns:NAME its addresses
 	Silent bool          `json:"silent"` // nothing should come back
 	Within time.Duration `json:"within"` // tried again until it is as it should be
-
-	patience time.Duration // of a test: in place of patience
 }
 
 // Tried is how it went.
@@ -76,11 +73,13 @@ type Tried struct {
 const patience = 2 * time.Second
 
 // Do tries in this network until it is as it should be, or the time is over.
-func (t Try) Do(ctx context.Context) Tried {
+func (t Try) Do(ctx context.Context) Tried { return t.do(ctx, patience) }
+
+func (t Try) do(ctx context.Context, patience time.Duration) Tried {
 	for began := time.Now(); ; {
 		var done Tried
 		start := time.Now()
-		one, cancel := context.WithTimeout(ctx, cmp.Or(t.patience, patience))
+		one, cancel := context.WithTimeout(ctx, patience)
 		answer, err := once(one, t.To)
 		cancel()
 		done.Answer, done.Took, done.After = answer, time.Since(start), time.Since(began)

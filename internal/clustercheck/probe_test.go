@@ -42,11 +42,11 @@ func TestOneTry(t *testing.T) {
 		{"ftp://" + web, "", "unknown"},
 		{web, "", "unknown"},
 	} {
-		done := Try{To: tt.to, patience: time.Minute}.Do(t.Context())
+		done := Try{To: tt.to}.do(t.Context(), time.Minute)
 		if !strings.Contains(done.Answer, tt.answer) || done.As != (tt.err == "") || !strings.Contains(done.Error, tt.err) {
 			t.Errorf("%s: %+v, want answer %q, error %q", tt.to, done, tt.answer, tt.err)
 		}
-		silent := Try{To: tt.to, Silent: true, patience: time.Minute}.Do(t.Context())
+		silent := Try{To: tt.to, Silent: true}.do(t.Context(), time.Minute)
 		if silent.As != (tt.err != "") {
 			t.Errorf("%s should be silent: %+v", tt.to, silent)
 		}
@@ -63,7 +63,7 @@ func TestATryIsMadeUntilItIsAsItShould(t *testing.T) {
 	until := func(silent bool) chan Tried {
 		done := make(chan Tried, 1)
 		go func() {
-			done <- Try{To: at, Silent: silent, Within: time.Minute, patience: time.Minute}.Do(t.Context())
+			done <- Try{To: at, Silent: silent, Within: time.Minute}.do(t.Context(), time.Minute)
 		}()
 		return done
 	}

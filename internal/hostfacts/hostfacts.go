@@ -7,7 +7,6 @@ package hostfacts
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"net"
 	"net/netip"
@@ -35,12 +34,12 @@ type Host struct {
 	sysctl *sysctl.Handle
 	ns     *netns.Handle
 
-	dialWithin time.Duration // of a test: in place of dialWithin
+	dialWithin time.Duration // how long a connection may take
 }
 
 // Open opens the kernel's interfaces in the calling thread's namespace.
 func Open() (*Host, error) {
-	h := &Host{}
+	h := &Host{dialWithin: time.Second}
 	var err error
 	if h.rtnl, err = rtnl.Open(); err == nil {
 		h.sysctl, err = sysctl.Open()
@@ -231,7 +230,6 @@ func (h *Host) held(c *nftables.Conn, f *doctor.Facts) {
 const (
 	askWithin  = 900 * time.Millisecond
 	echoWithin = 500 * time.Millisecond
-	dialWithin = time.Second
 	smallest   = 576 // what every host takes
 	mostPaths  = 10  // nodes whose way is measured
 )
@@ -300,7 +298,7 @@ func peerPort(f *doctor.Facts, s doctor.Session) netip.AddrPort {
 // dial tries a port, as any client would.
 func (h *Host) dial(at netip.AddrPort) doctor.PortResult {
 	err := h.ns.Do(func() error {
-		c, err := net.DialTimeout("tcp", at.String(), cmp.Or(h.dialWithin, dialWithin)) // of an address, so that it stays on this thread
+		c, err := net.DialTimeout("tcp", at.String(), h.dialWithin) // of an address, so that it stays on this thread
 		if err != nil {
 			return err
 		}

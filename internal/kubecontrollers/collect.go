@@ -28,7 +28,7 @@ type collectConfig struct {
 	// HasMachine asks Kubernetes whether there is a virtual machine of that name.
 	HasMachine func(ctx context.Context, namespace, name string) (bool, error)
 	Services   clusterServices
-	// Counted is told how many addresses of each pool are in use, at each look. Nil: nobody asks.
+	// Counted takes over the addresses of each pool, by its name, at each look. May be nil.
 	Counted func(map[string]ipam.Usage)
 	Metrics *metrics.Controllers
 	Turn    func(key string, err error)

@@ -10,6 +10,17 @@ import (
 	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 )
 
+// wantOfAnyLeader wants addresses of the service web soon, and to stay when another process leads, which looks at all services.
+func (b *bench) wantOfAnyLeader(what, web string) {
+	b.Helper()
+	b.after(2 * time.Second)
+	b.wantPublished(what, "web", web)
+	b.stops[len(b.stops)-1]()
+	b.balance()
+	b.after(time.Minute)
+	b.wantPublished(what+", with a new leader", "web", web)
+}
+
 // TestAServiceLeavesAPoolWhenThePoolGoes, not when another process leads; with no other pool it has none.
 func TestAServiceLeavesAPoolWhenThePoolGoes(t *testing.T) {
 	for _, etcd := range []bool{false, true} {
@@ -31,12 +42,7 @@ func TestAServiceLeavesAPoolWhenThePoolGoes(t *testing.T) {
 				}
 				for _, step := range steps {
 					step.change()
-					b.after(2 * time.Second)
-					b.wantPublished(step.what, "web", step.web)
-					b.stops[len(b.stops)-1]()
-					b.balance()
-					b.after(time.Minute)
-					b.wantPublished(step.what+", with a new leader", "web", step.web)
+					b.wantOfAnyLeader(step.what, step.web)
 					b.wantPublished(step.what, "pinned", step.pinned)
 					if want := strings.Fields(step.web + " " + step.pinned); len(b.inUse()) != len(want) {
 						b.Errorf("%s: in use are %v, want %v", step.what, b.inUse(), want)
@@ -61,12 +67,7 @@ func TestWhatAPoolSaysOfServicesChangesTheirAddressesNowOrNever(t *testing.T) {
 			{"it need not be any more", "", "10.10.0.0"},
 		} {
 			b.put("ippools/lb", `{"spec":{"cidr":"10.9.0.0/30","blockSize":30,`+step.spec+balancers+`}}`)
-			b.after(2 * time.Second)
-			b.wantPublished(step.what, "web", step.web)
-			b.stops[len(b.stops)-1]()
-			b.balance()
-			b.after(time.Minute)
-			b.wantPublished(step.what+", with a new leader", "web", step.web)
+			b.wantOfAnyLeader(step.what, step.web)
 		}
 	})
 }

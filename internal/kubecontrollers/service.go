@@ -79,7 +79,7 @@ func wishOf(s apiserver.Service) (out []wish, vain, err error) {
 }
 
 // addressed are the wishes of a service that names its addresses: its other families have none. An address of a family that it does not have is
-// passed over, and its user told, unless it names no other.
+// passed over, with a warning, unless it names no other.
 func addressed(wishes []wish, named []string) (out []wish, vain, err error) {
 	taken := map[bool]bool{}
 	var others []string

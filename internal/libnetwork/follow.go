@@ -103,8 +103,7 @@ func (p *plugin) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What was made since Docker was asked is not in its answer.
-	valid, running := wire.Valid{Docker: true, Age: p.cfg.CollectAfter + time.Since(asked)}, []attached(nil)
+	valid, running := wire.Valid{Docker: true}, []attached(nil)
 	for _, n := range all {
 		p.note(n.ID, n.Name)
 		for container, has := range n.Containers {
@@ -126,6 +125,7 @@ func (p *plugin) survey(ctx context.Context) error {
 		}
 	}
 	go p.labelAll(ctx, running)
+	valid.Age = p.cfg.CollectAfter + time.Since(asked) // what was made since Docker was asked is not in its answer
 	if err := errors.Join(wire.Ask(ctx, p.cfg.Agent, wire.PathGC, valid, nil), p.sweep(valid.Refs)); err != nil && ctx.Err() == nil {
 		p.cfg.Log.Error("what is left of Docker's endpoints cannot be collected; trying again", "err", err, "retry_in", p.cfg.CollectAfter)
 	}

@@ -2,7 +2,7 @@
 //
 //	probe                          wait
 //	probe serve                    answer HTTP and UDP at port 8080, with the name of the pod
-//	probe get http://HOST:PORT [D]  print what is answered; exit code 1 if nothing is within D, 3s
+//	probe get http://HOST:PORT     print what is answered; exit code 1 if nothing is within 3s, or as long as another argument says
 //	probe ping ADDRESS             one echo, and its answer
 //	probe stream HOST:PORT         send a number by UDP each 10 ms until standard input ends; print "begun", and how many were sent and not answered
 package main

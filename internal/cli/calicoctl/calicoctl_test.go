@@ -76,7 +76,7 @@ func (s *session) run(args, text string) (code int, out string) {
 		s.Fatal(err)
 	}
 	var b bytes.Buffer
-	code = cli.Run(s.Context(), append([]string{"/usr/local/bin/calicoctl"}, words...), cli.Stdio{In: strings.NewReader(text), Out: &b, Err: &b})
+	code = cli.RunIn(s.Context(), clitest.Env(cli.Stdio{In: strings.NewReader(text), Out: &b, Err: &b}), append([]string{"/usr/local/bin/calicoctl"}, words...))
 	return code, b.String()
 }
 
@@ -140,7 +140,7 @@ func badPeer(name string) string {
 func (s *session) exec(words ...string) (code int, out string) {
 	s.Helper()
 	var b bytes.Buffer
-	code = cli.Run(s.Context(), append([]string{"calicoctl"}, words...), cli.Stdio{In: strings.NewReader(""), Out: &b, Err: &b})
+	code = cli.RunIn(s.Context(), clitest.Env(cli.Stdio{In: strings.NewReader(""), Out: &b, Err: &b}), append([]string{"calicoctl"}, words...))
 	return code, b.String()
 }
 
@@ -148,7 +148,7 @@ func (s *session) exec(words ...string) (code int, out string) {
 func (s *session) patchCluster(patch string) {
 	s.Helper()
 	var b bytes.Buffer
-	if code := cli.Run(s.Context(), []string{"twill", "patch", "clusterinformation", "default", "-p", patch}, cli.Stdio{In: strings.NewReader(""), Out: &b, Err: &b}); code != 0 {
+	if code := cli.RunIn(s.Context(), clitest.Env(cli.Stdio{In: strings.NewReader(""), Out: &b, Err: &b}), []string{"twill", "patch", "clusterinformation", "default", "-p", patch}); code != 0 {
 		s.Fatal(b.String())
 	}
 }

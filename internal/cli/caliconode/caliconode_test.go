@@ -32,7 +32,7 @@ func call(ctx context.Context, args ...string) (ran string, code int, out string
 			return 7
 		}
 	}
-	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &b, Err: &b}}
+	e := clitest.Env(console.Stdio{In: strings.NewReader(""), Out: &b, Err: &b})
 	code = Run(ctx, e, record("twill "), record("calicoctl "), args)
 	return ran, code, b.String()
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/clitest"
 	"github.com/twillnet/twill/internal/cli/console"
 )
 
@@ -101,7 +101,7 @@ func refuse(w http.ResponseWriter, code int, message string) {
 // callUntil is call, and tells it to end soon after it has logged a text.
 func callUntil(ctx context.Context, text string, stop func(), args ...string) (code int, out string) {
 	log := &watchedLog{text: text, stop: func() { time.AfterFunc(50*time.Millisecond, stop) }}
-	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: log, Err: log}}
+	e := clitest.Env(console.Stdio{In: strings.NewReader(""), Out: log, Err: log})
 	code = Run(ctx, e, nil, nil, args)
 	return code, log.b.String()
 }

@@ -18,7 +18,6 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/crds"
@@ -36,7 +35,6 @@ var leftOut = flag.Bool("left-out", false, "with -on-api-server: run only the te
 
 // MainHere is Main for tests that are in internal/cli itself.
 func MainHere(m *testing.M) {
-	conn.DefaultTimeout = Patience
 	os.Exit(kubetest.Main(func() int {
 		flag.Parse()
 		if *group == "" {

@@ -46,9 +46,16 @@ func Main(m *testing.M) {
 	MainHere(m)
 }
 
+// Env is the environment of a command that is patient with its datastore.
+func Env(stdio console.Stdio) *conn.Env {
+	e := &conn.Env{Stdio: stdio}
+	e.Conn.Timeout = Patience
+	return e
+}
+
 // Env is a command's environment on the store.
 func (c *CLI) Env(stdio console.Stdio) *conn.Env {
-	e := &conn.Env{Stdio: stdio}
+	e := Env(stdio)
 	e.Conn.Open = func(context.Context) (datastore.Store, func(), error) { return c.Store, func() {}, nil }
 	return e
 }
@@ -175,10 +182,9 @@ func File(t *testing.T, name, text string) string {
 
 const Prod = "testdata/prod.yaml"
 
-// ClearStoreEnv takes away what the environment of this test says of a datastore, and has commands be patient with the test's own.
+// ClearStoreEnv takes away what the environment of this test says of a datastore.
 func ClearStoreEnv(t *testing.T) {
 	t.Helper()
-	conn.DefaultTimeout = Patience
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "FELIX_") || strings.HasPrefix(name, "TWILL_") || strings.HasPrefix(name, "K8S_") || name == "DATASTORE_TYPE" || strings.HasPrefix(name, "KUBECONFIG") || name == "CALICO_API_GROUP" {

@@ -85,7 +85,7 @@ func TestCalicoctlMigratesNamesOfPolicies(t *testing.T) {
 	calicoctl := func(fails bool, want string, args ...string) {
 		t.Helper()
 		var b bytes.Buffer
-		code := cli.Run(t.Context(), append([]string{"calicoctl"}, args...), cli.Stdio{In: strings.NewReader(""), Out: &b, Err: &b})
+		code := cli.RunIn(t.Context(), clitest.Env(cli.Stdio{In: strings.NewReader(""), Out: &b, Err: &b}), append([]string{"calicoctl"}, args...))
 		if code != map[bool]int{true: 1}[fails] || !strings.Contains(b.String(), want) {
 			t.Errorf("calicoctl %s: exit code %d\n%s", strings.Join(args, " "), code, b.String())
 		}

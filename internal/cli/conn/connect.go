@@ -69,9 +69,6 @@ func (c *Connection) place() string {
 	return Place(c.etcd())
 }
 
-// DefaultTimeout is how long a command waits for the datastore unless it is told. Tests wait longer: on a machine that has much else to do.
-var DefaultTimeout = 10 * time.Second
-
 func (c *Connection) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Endpoints, "etcd", "", "etcd endpoints, separated by commas (ETCD_ENDPOINTS; default "+DefaultEndpoint+")")
 	f.StringVar(&c.User, "etcd-user", "", "etcd user name (ETCD_USERNAME; the password is taken from ETCD_PASSWORD)")
@@ -81,7 +78,7 @@ func (c *Connection) addFlags(f *pflag.FlagSet) {
 	c.kube.addFlags(f)
 	f.StringVarP(&c.path, "config", "c", "", "file that says where the datastore is, in calicoctl's form (default "+calicoctlConfig+", if it exists)")
 	f.Bool("allow-version-mismatch", false, "accepted for calicoctl's sake; versions never stand in the way")
-	f.DurationVar(&c.Timeout, "timeout", DefaultTimeout, "how long to wait for the datastore")
+	f.DurationVar(&c.Timeout, "timeout", cmp.Or(c.Timeout, 10*time.Second), "how long to wait for the datastore")
 }
 
 // Config merges flags, environment, file and defaults.

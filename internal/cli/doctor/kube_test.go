@@ -9,7 +9,6 @@ import (
 
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
-	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
@@ -75,7 +74,7 @@ func TestAClusterOfCalicosIsReadByItsAPIServer(t *testing.T) {
 	s := kubetest.New(t, kubetest.Config{})
 	call := func(code int, args ...string) string {
 		var out, errs bytes.Buffer
-		if got := cli.Execute(t.Context(), &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &errs}}, args); got != code {
+		if got := cli.Execute(t.Context(), clitest.Env(console.Stdio{In: strings.NewReader(""), Out: &out, Err: &errs}), args); got != code {
 			t.Fatalf("twill %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, &out, &errs)
 		}
 		return out.String()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
-	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
@@ -26,7 +25,6 @@ func start(t *testing.T, cfg member.Config) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cfg.ListenClient, cfg.StartTimeout = []string{"unix://" + filepath.Join(dir, "s")}, clitest.Patience
-	conn.DefaultTimeout = clitest.Patience
 	m, err := member.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +37,7 @@ func start(t *testing.T, cfg member.Config) string {
 func run(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
+	e := clitest.Env(console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
 	if got := cli.Execute(context.WithoutCancel(t.Context()), e, args); got != code {
 		t.Errorf("twill %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out.String())
 	}
@@ -79,7 +77,7 @@ func TestAFullDatastoreIsEmptiedByTheCommandsThatItsErrorNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
+		e := clitest.Env(console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
 		if cli.Execute(t.Context(), e, []string{"apply", "-f", large}) != 0 {
 			refusal = out.String()
 			break
@@ -108,7 +106,7 @@ func daemon(t *testing.T, args ...string) <-chan int {
 	ctx, cancel := context.WithCancel(context.Background())
 	code := make(chan int, 1)
 	ended := make(chan struct{})
-	e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: t.Output(), Err: t.Output()}}
+	e := clitest.Env(console.Stdio{In: strings.NewReader(""), Out: t.Output(), Err: t.Output()})
 	go func() {
 		defer close(ended)
 		code <- cli.Execute(ctx, e, args)
@@ -127,7 +125,7 @@ func await(t *testing.T, want string, args ...string) {
 	defer cancel()
 	for {
 		var out bytes.Buffer
-		e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
+		e := clitest.Env(console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
 		cli.Execute(ctx, e, args)
 		if strings.Contains(out.String(), want) {
 			return

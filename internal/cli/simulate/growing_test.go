@@ -17,7 +17,6 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
-	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/member"
@@ -82,7 +81,7 @@ func TestTheChecksOfThePageOnScale(t *testing.T) {
 			defer cancel()
 			for { // a member may be behind for a moment
 				var out bytes.Buffer
-				e := &conn.Env{Stdio: console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out}}
+				e := clitest.Env(console.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
 				code := cli.Execute(t.Context(), e, clitest.Words(call))
 				if code == 0 && steady(out.String()) == steady(want) {
 					return

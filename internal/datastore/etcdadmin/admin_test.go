@@ -248,7 +248,7 @@ func TestMembersAreDefragmentedOneByOneAndTheLeaderLast(t *testing.T) {
 		}
 		switch {
 		case err != nil || leads == "":
-			return fmt.Errorf("freed %+v in turns %v, another leader: %t: %w", freed, turns, leads == "", err)
+			return errors.Join(err, fmt.Errorf("freed %+v in turns %v, another leader: %t", freed, turns, leads == ""))
 		case len(freed) != 3 || len(turns) != 3 || turns[2] != leads:
 			t.Errorf("%s leads, and freed is %+v in turns %v", leads, freed, turns)
 		}

@@ -98,8 +98,7 @@ func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
 	return Hop{}, wrap(unix.ESRCH, "look up %s", to)
 }
 
-// reached says of a hop of IPv4 whether a gateway there has to be said to be on the link, which the route by which it was found tells: it has OnLink itself, or
-// it has no gateway and is of global scope.
+// reached adds OnLink to a hop of IPv4: a gateway there needs it if the route by which the hop was found has it, or has no gateway and is of global scope.
 func (h *Handle) reached(to netip.Addr, mark uint32, hop Hop) (Hop, error) {
 	if to.Is6() {
 		return hop, nil

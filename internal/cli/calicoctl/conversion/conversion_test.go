@@ -20,7 +20,7 @@ func calicoctl(t *testing.T, args, text string) (code int, out string) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	code = cli.Run(t.Context(), append([]string{"calicoctl"}, clitest.Words(strings.ReplaceAll(args, "{}", file))...), cli.Stdio{In: strings.NewReader(text), Out: &b, Err: &b})
+	code = cli.RunIn(t.Context(), clitest.Env(cli.Stdio{In: strings.NewReader(text), Out: &b, Err: &b}), append([]string{"calicoctl"}, clitest.Words(strings.ReplaceAll(args, "{}", file))...))
 	return code, b.String()
 }
 

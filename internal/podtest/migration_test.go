@@ -99,15 +99,21 @@ spec:
 	m.await("copies", func() bool {
 		return m.has("profiles/ksa."+m.ns+".sa", "") && m.has("networkpolicies/"+m.ns+"/knp.default.web", "")
 	})
-	m.n.start("agent", "", m.env...)
+	m.attach()
+	_ = controllers.cmd.Process.Kill()
+	return m
+}
+
+// attach starts the node's agent on the datastore that is to be left, and attaches three pods.
+func (m *mover) attach() {
+	m.Helper()
+	m.n.start("agent", m.s.Kubeconfig, m.env...)
 	m.n.ready()
 	m.p = m.n.plugin()
 	for _, name := range []string{"web", "client", "other"} {
 		m.add(name)
 	}
 	m.protects()
-	_ = controllers.cmd.Process.Kill()
-	return m
 }
 
 // add has the plugin attach a pod, of which the kubelet then says which address it has.
@@ -247,17 +253,7 @@ func (m *mover) moved(g form.Group, want calc.State) {
 		b, _ := json.MarshalIndent(want, "", " ")
 		m.Errorf("intents are\n%s\nwant\n%s", a, b)
 	}
-	was, err := m.store.List(m.Context(), api.IPAMPrefix)
-	if err != nil || len(was.Items) < 5 { // a block, its affinity, three handles
-		m.Fatalf("%d keys of address management, error %v", len(was.Items), err)
-	}
-	for _, u := range was.Items {
-		have, err := to.Get(m.Context(), u.Key)
-		var a, b any
-		if err != nil || json.Unmarshal(u.Value, &a) != nil || json.Unmarshal(have.Value, &b) != nil || !reflect.DeepEqual(a, b) {
-			m.Errorf("%s: %s, want %s, error %v", u.Key, have.Value, u.Value, err)
-		}
-	}
+	m.sameAddresses(to)
 	var n api.Node
 	u, err := to.Get(m.Context(), api.ResourcesPrefix+"nodes/n1")
 	if err != nil || json.Unmarshal(u.Value, &n) != nil || n.Spec.BGP == nil || n.Spec.BGP.IPv4Address != "192.0.2.1/24" || n.Metadata.Labels["rack"] != "r1" || n.Metadata.Labels["gone"] != "" {
@@ -280,6 +276,22 @@ func (m *mover) moved(g form.Group, want calc.State) {
 		m.Fatal(err)
 	}
 	m.says(true, m.in(g), []string{"datastore", "import", "-f", m.export}, "2 keys imported, ")
+}
+
+// sameAddresses wants another datastore to have all of address management.
+func (m *mover) sameAddresses(to datastore.Store) {
+	m.Helper()
+	was, err := m.store.List(m.Context(), api.IPAMPrefix)
+	if err != nil || len(was.Items) < 5 { // a block, its affinity, three handles
+		m.Fatalf("%d keys of address management, error %v", len(was.Items), err)
+	}
+	for _, u := range was.Items {
+		have, err := to.Get(m.Context(), u.Key)
+		var a, b any
+		if err != nil || json.Unmarshal(u.Value, &a) != nil || json.Unmarshal(have.Value, &b) != nil || !reflect.DeepEqual(a, b) {
+			m.Errorf("%s: %s, want %s, error %v", u.Key, have.Value, u.Value, err)
+		}
+	}
 }
 
 // agentMoves starts the node's agent on the API server: its pods keep their addresses and what protects them, and can be detached.

@@ -164,7 +164,8 @@ func (m *meddling) read(t *testing.T, ns string) (out texts, chains []string) {
 	t.Helper()
 	var tables [2]string
 	var sets string
-	must(t, inside(ns, func() error {
+	var err error
+	get := func() error {
 		for i, program := range []string{"iptables-", "ip6tables-"} {
 			text, err := exec.Command(program + m.backend + "-save").Output()
 			if err != nil {
@@ -175,7 +176,13 @@ func (m *meddling) read(t *testing.T, ns string) (out texts, chains []string) {
 		text, err := exec.Command("ipset", "save").Output()
 		sets = string(text)
 		return err
-	}))
+	}
+	for try := 1; try <= 100; try++ { // a set may go after the rules were read, and before iptables-save asks for its name: then it fails
+		if err = inside(ns, get); err == nil {
+			break
+		}
+	}
+	must(t, err)
 	return sorted(tables, sets)
 }
 

@@ -76,7 +76,7 @@ func TestCyclonusOnIPTables(t *testing.T) {
 				c := newTranslated(t, dataplane)
 				c.runAll(family, of)
 				for _, h := range c.hosts {
-					if rules := h.Run(dataplane + "-save"); !strings.Contains(rules, "tw-forward") {
+					if rules := h.Run("sh", "-c", "for i in $(seq 100); do "+dataplane+"-save && exit; done; exit 1"); !strings.Contains(rules, "tw-forward") {
 						t.Errorf("%s has no policy in %s:\n%s", h.name, dataplane, rules)
 					}
 				}

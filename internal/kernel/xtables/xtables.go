@@ -51,9 +51,16 @@ var ErrLocked = errors.New("another program holds the lock of iptables (fuser /r
 // Backend nft has no lock: there the kernel refuses a transaction that another one came before, and the program repeats it.
 const lockWait = 10
 
-// Save is the text of all tables, as iptables-save prints it, if it is all there.
+// setTries is how often tables are read while another program deletes sets of theirs.
+const setTries = 20
+
+// Save is the text of all tables, as iptables-save prints it, if it is all there. The program reads the rules first, and then asks the kernel for the name of each set,
+// which a rule has as a number: if another one has deleted both in between, it ends with an error, and is run again.
 func Save(ctx context.Context, b Backend, f Family) (string, error) {
 	out, err := run(ctx, b, f, "save", "")
+	for try := 1; err != nil && try < setTries && strings.Contains(err.Error(), "in kernel doesn't exist"); try++ {
+		out, err = run(ctx, b, f, "save", "")
+	}
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, "# Table") && strings.Contains(line, "incompatible") {
 			return "", fmt.Errorf("%w: %s", ErrNotIPTables, strings.TrimSpace(strings.TrimPrefix(line, "# ")))

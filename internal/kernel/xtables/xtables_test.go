@@ -79,6 +79,39 @@ func TestTextGoesToTheBackendThatIsMeantAndBack(t *testing.T) {
 	})
 }
 
+// TestTablesAreReadWhileSetsOfThemGo: the legacy programs read the rules first, and then ask for the name of each set that a rule has as a number. Another program may
+// have deleted both in between.
+func TestTablesAreReadWhileSetsOfThemGo(t *testing.T) {
+	machinetest.Program(t, "iptables-legacy-restore")
+	machinetest.Program(t, "ipset")
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock")) // that of the machine is one for all namespaces
+	ns := netnstest.New(t)
+	other := exec.Command("sh", "-c", `for i in $(seq 200); do
+		ipset create s$i hash:ip && iptables-legacy -w 60 -A INPUT -m set --match-set s$i src -j ACCEPT && iptables-legacy -w 60 -F INPUT && ipset destroy s$i || exit 1
+	done`)
+	ns.Do(func() {
+		if err := other.Start(); err != nil {
+			t.Error(err)
+			return
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- other.Wait() }()
+		for {
+			if text, err := Save(t.Context(), Legacy, IPv4); err != nil || strings.Contains(text, "--match-set") && !strings.Contains(text, "COMMIT") {
+				t.Errorf("%v\n%s", err, text)
+			}
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			default:
+			}
+		}
+	})
+}
+
 func TestATableThatIPTablesCannotReadIsNoEmptyTable(t *testing.T) {
 	machinetest.Program(t, "iptables-nft-restore")
 	for _, tt := range []struct{ name, plant string }{

@@ -105,7 +105,11 @@ start) # [SECONDS between resyncs [SERVICE PLUGINS [EXTENSION DRIVERS]]]
 	mkdir -p python/networking_twill-0.1.0.dist-info
 	cp -r "$OPENSTACK_DRIVER" python/
 	printf 'Metadata-Version: 2.1\nName: networking-twill\nVersion: 0.1.0\n' >python/networking_twill-0.1.0.dist-info/METADATA
-	printf '[neutron.ml2.mechanism_drivers]\ntwill = networking_twill.driver:TwillMechanismDriver\n' >python/networking_twill-0.1.0.dist-info/entry_points.txt
+	python3 - "$OPENSTACK_DRIVER/../pyproject.toml" >python/networking_twill-0.1.0.dist-info/entry_points.txt <<-'PY'
+	import sys, tomllib
+	for group, points in tomllib.load(open(sys.argv[1], "rb"))["project"]["entry-points"].items():
+	    print("[%s]" % group, *("%s = %s" % p for p in points.items()), sep="\n")
+	PY
 	neutron ""
 	;;
 second) # a second server, on the same database, with a plugin of its own
@@ -309,15 +313,18 @@ many) # COUNT: as many ports on a host that is not there, copies in Neutron's da
 	db.execute("commit")
 	PY
 	;;
-floating) # ADDRESS: one of a network outside for the port of h1, by a router
+floating) # ADDRESS: one of a network outside, and that network
 	api POST networks '{"network": {"name": "public", "router:external": true, "tenant_id": "p0"}}' | field network.id >public
 	api POST subnets '{"subnet": {"network_id": "'"$(cat public)"'", "cidr": "10.9.0.0/24", "ip_version": 4, "enable_dhcp": false, "tenant_id": "p0"}}' >/dev/null
-	api POST routers '{"router": {"name": "r", "tenant_id": "p1", "external_gateway_info": {"network_id": "'"$(cat public)"'"}}}' | field router.id >router
 	api GET "ports/$(cat h1.id)" | field port.fixed_ips.0.subnet_id >subnet
-	api PUT "routers/$(cat router)/add_router_interface" '{"subnet_id": "'"$(cat subnet)"'"}' >/dev/null
 	api POST floatingips '{"floatingip": {"floating_network_id": "'"$(cat public)"'", "floating_ip_address": "'"$2"'", "tenant_id": "p1"}}' | field floatingip.id >floatingip.id
 	;;
 float) api PUT "floatingips/$(cat floatingip.id)" '{"floatingip": {"port_id": '"$([ "$2" = null ] && echo null || echo "\"$(cat "$2.id")\"")"'}}' >/dev/null ;; # HOST|null: to the port of that host, or of none
+router) # from that network to the subnet of the port of h1
+	api POST routers '{"router": {"name": "r", "tenant_id": "p1", "external_gateway_info": {"network_id": "'"$(cat public)"'"}}}' | field router.id >router
+	api PUT "routers/$(cat router)/add_router_interface" '{"subnet_id": "'"$(cat subnet)"'"}' >/dev/null
+	;;
+float-status) test "$(api GET "floatingips/$(cat floatingip.id)" | field floatingip.status)" = "$2" ;; # STATUS
 floats) # PAIR|"": the address of the endpoint of h1, and its floating one
 	test "$(twill get workloadendpoints -n openstack -o json | python3 -c 'import json, sys
 for w in json.load(sys.stdin)["items"]:

@@ -11,6 +11,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twillnet/twill/internal/kernel"
@@ -22,7 +25,23 @@ func Root(t testing.TB) {
 	if os.Geteuid() != 0 {
 		missing(t, "root")
 	}
+	neighbours()
 }
+
+// neighbours has the machine keep more neighbours (arp(7): gc_thresh2 and gc_thresh3), until it is started again. One table of each family is that of all network
+// namespaces. Packages whose tests run at the same time fill the 1,024 entries of the default: then sending over IPv6 fails with EINVAL (ip6_finish_output2),
+// packets of IPv4 are lost, and entries that a test waits for are thrown out. Where the settings cannot be written, as in a namespace, they stay.
+var neighbours = sync.OnceFunc(func() {
+	for setting, want := range map[string]int{"gc_thresh2": 1 << 14, "gc_thresh3": 1 << 15} {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			path := "/proc/sys/net/" + family + "/neigh/default/" + setting
+			text, err := os.ReadFile(path)
+			if is, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil && is < want {
+				_ = os.WriteFile(path, []byte(strconv.Itoa(want)), 0o644)
+			}
+		}
+	}
+})
 
 // Program is for tests that call a program of others; it returns its path.
 func Program(t testing.TB, name string) string {

@@ -46,6 +46,7 @@ var checks = []check{
 	{"reverse-path", "answers that take another way back are not dropped", reversePath},
 	{"node", "this host has a Node with an address of its own", nodeHas},
 	{"duplicates", "nobody else has this node's address: in Nodes, or on the link", duplicates},
+	{"source", "workloads know this host by its Node's address", source},
 	{"bgp", "twill bgp runs, and its sessions are up", bgpUp},
 	{"port", "BGP's port is ours here, and answers there", ports},
 	{"tunnels", "other hosts are reached, and encrypted where settings want it", tunnels},

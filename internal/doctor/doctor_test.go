@@ -37,13 +37,14 @@ func healthy() *Facts {
 			Mode: "on", Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
 			Sessions: []Session{{Peer: addr("192.0.2.2"), Node: "h2", State: "Established", Up: true}},
 		},
-		Pools: []netip.Prefix{prefix("10.65.0.0/16")},
+		Pools:  []netip.Prefix{prefix("10.65.0.0/16")},
+		Source: addr("192.0.2.1"),
 		Links: []Link{
 			{Name: "lo", Up: true, Addrs: []netip.Prefix{prefix("127.0.0.1/8")}},
 			{Name: "eth0", Up: true, MTU: 1500, Addrs: []netip.Prefix{prefix("192.0.2.1/24")}},
 			{Name: "cali1", Up: true, Workload: true, Addrs: []netip.Prefix{prefix("169.254.1.1/32")}},
 			{Name: "tunl0"},
-			{Name: "docker0", Up: true},
+			{Name: "docker0", Up: true, Addrs: []netip.Prefix{prefix("172.17.0.1/16")}},
 		},
 		Duplicates: []Duplicate{{Addr: addr("192.0.2.1"), Link: "eth0"}},
 		Listeners:  []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "twill", PID: 7, Ours: true}},
@@ -107,6 +108,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"the store is away", func(f *Facts) { f.Store.Err = "datastore is unavailable" }, `store fail: datastore is unavailable
 node warn: not known: the datastore does not answer
 duplicates warn: not known: the datastore does not answer
+source warn: not known: the datastore does not answer
 port warn: not known: the datastore does not answer
 path-mtu warn: not known: the datastore does not answer
 routes warn: not known: the datastore does not answer`},
@@ -193,6 +195,9 @@ path-mtu fail: h2 (192.0.2.2): wg0 takes packets of 1440 bytes, which are 1500 w
 			f.Listeners = []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "bgpd", PID: 9}}
 		}, "port fail: 0.0.0.0:179 is bgpd's (pid 9)"},
 		{"nobody has the port", func(f *Facts) { f.Listeners = nil }, "port fail: nobody listens on [0.0.0.0:179]"},
+		{"workloads know the host by an address that is not its Node's", func(f *Facts) { f.Source = addr("172.17.0.1") }, "source warn: the host sends to its workloads from 172.17.0.1 on docker0, and Node h1 is 192.0.2.1: policy and lists of trusted addresses that name the Node's do not mean what workloads get from it"},
+		{"a host that sends to its workloads from nowhere, as where all its addresses are in VRFs", func(f *Facts) { f.Source = netip.IPv4Unspecified() }, "source warn: the host sends to its workloads from 0.0.0.0, and Node h1 is 192.0.2.1: policy and lists of trusted addresses that name the Node's do not mean what workloads get from it"},
+		{"no workload to send to", func(f *Facts) { f.Source = netip.Addr{} }, ""},
 		{"a narrow way", func(f *Facts) { f.Paths[0].Largest = 1400 }, "path-mtu fail: to h2 (192.0.2.2) packets of 1400 bytes arrive, and larger ones do not, though eth0 takes 1500: large transfers hang"},
 		{"BIRD's routes", func(f *Facts) {
 			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.2.0/26"), Protocol: 12, Link: "eth0"})

@@ -27,12 +27,15 @@ type Facts struct {
 	Peers      []Peer // whose port was tried
 	Paths      []Path
 	Routes     []Route // of main
-	Processes  []Process
-	Networkd   *Networkd // nil: systemd-networkd does not run here
-	Chains     []Chain
-	Tables     []Table    // of nftables
-	Sets       []string   // names of ipset's
-	Health     []Listener // on the port at which agents say how they are
+	// Source is from where the kernel has the host send to its workloads over IPv4; unspecified: from no address. The zero value: there is no
+	// workload, or the route to it says from where.
+	Source    netip.Addr
+	Processes []Process
+	Networkd  *Networkd // nil: systemd-networkd does not run here
+	Chains    []Chain
+	Tables    []Table    // of nftables
+	Sets      []string   // names of ipset's
+	Health    []Listener // on the port at which agents say how they are
 }
 
 // Kernel is what the kernel can.

@@ -88,6 +88,28 @@ func duplicates(f *Facts) (out []Finding) {
 	return out
 }
 
+// source is about which of its addresses the host has to its workloads. The kernel takes the first that it finds, interface by interface, and that is
+// a tunnel's or a bridge's where their device was made before the uplink (decision 121).
+func source(f *Facts) []Finding {
+	if f.Store.Err != "" {
+		return unknown()
+	}
+	n := f.Nodes.Node(f.Node)
+	if n == nil || !f.Source.IsValid() {
+		return one(OK, "", "not asked: no workload is here, or settings say from where it is asked")
+	}
+	own := n.AddressOf(false).Addr()
+	if f.linkOf(own) == nil || own == f.Source { // what is on no interface can be no source: see the check of the node
+		return one(OK, "", "%s", f.Source)
+	}
+	at := f.Source.String()
+	if l := f.linkOf(f.Source); l != nil {
+		at += " on " + l.Name
+	}
+	return one(Warn, fmt.Sprintf("set deviceRouteSourceAddress to %s for this host alone: in FelixConfiguration node.%s, or FELIX_DEVICEROUTESOURCEADDRESS of its agent", own, f.Node),
+		"the host sends to its workloads from %s, and Node %s is %s: policy and lists of trusted addresses that name the Node's do not mean what workloads get from it", at, f.Node, own)
+}
+
 func bgpUp(f *Facts) (out []Finding) {
 	b := f.BGP
 	switch {

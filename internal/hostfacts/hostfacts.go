@@ -113,12 +113,13 @@ func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
 	if err != nil {
 		return err
 	}
-	names := map[int]string{}
+	names, workloads := map[int]string{}, map[int]bool{}
 	paths := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "netfilter/nf_conntrack_max", "netfilter/nf_conntrack_count", "ipv4/conf/all/rp_filter"}
 	for _, l := range links {
 		names[l.Index] = l.Name
 		paths = append(paths, "ipv4/conf/"+sysctl.Link(l.Name)+"/rp_filter")
 		link := doctor.Link{Name: l.Name, Kind: l.Kind, Up: l.Up, MTU: l.MTU, Ours: l.Alias == kernel.TunnelAlias, Workload: slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })}
+		workloads[l.Index] = link.Workload
 		for _, a := range addrs {
 			if a.Link == l.Index {
 				link.Addrs = append(link.Addrs, a.Prefix)
@@ -132,7 +133,11 @@ func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
 			f.Sysctl[p] = value
 		}
 	}
-	if err := h.routes(f, names); err != nil {
+	routes, err := h.routes(f, names)
+	if err == nil {
+		err = h.source(f, routes, workloads)
+	}
+	if err != nil {
 		return err
 	}
 	if err := h.rules(f); err != nil {
@@ -143,14 +148,32 @@ func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
 	return nil
 }
 
-func (h *Host) routes(f *doctor.Facts, names map[int]string) error {
+func (h *Host) routes(f *doctor.Facts, names map[int]string) ([]rtnl.Route, error) {
 	routes, err := h.rtnl.Routes(rtnl.RouteFilter{})
 	for _, r := range routes {
 		if (r.Kind == rtnl.Unicast || r.Kind == rtnl.Blackhole) && !r.Dst.Addr().IsLinkLocalUnicast() && !r.Dst.Addr().IsMulticast() {
 			f.Routes = append(f.Routes, doctor.Route{Dst: r.Dst, Gateway: r.Gateway, Protocol: r.Protocol, Metric: r.Metric, Link: names[r.Link], Blackhole: r.Kind == rtnl.Blackhole})
 		}
 	}
-	return err
+	return routes, err
+}
+
+// source fills in from where the host sends to its workloads: to each of them from the same address, unless the route to it says from where.
+func (h *Host) source(f *doctor.Facts, routes []rtnl.Route, workloads map[int]bool) error {
+	for _, r := range routes {
+		if !workloads[r.Link] || r.Kind != rtnl.Unicast || !r.Dst.Addr().Is4() || !r.Dst.IsSingleIP() || r.Gateway.IsValid() || r.Source.IsValid() {
+			continue
+		}
+		to, err := h.rtnl.RouteTo(r.Dst.Addr())
+		if errors.Is(err, rtnl.ErrNotFound) || to.Link != r.Link {
+			continue // it has just gone, or leads elsewhere
+		}
+		if f.Source = to.Source; err == nil && !f.Source.IsValid() {
+			f.Source = netip.IPv4Unspecified()
+		}
+		return err
+	}
+	return nil
 }
 
 var hooks = map[nftables.HookNum]string{

@@ -105,6 +105,32 @@ func TestAHostIsReadAndOthersAreAsked(t *testing.T) {
 	}
 }
 
+// TestFromWhereAHostSendsToItsWorkloads: the kernel says, for a route that does not.
+func TestFromWhereAHostSendsToItsWorkloads(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("first", "f")
+	ns.Veth("eth0", "peer")
+	ns.Veth("cali1", "c")
+	ns.Addr("eth0", "192.0.2.1/24")
+	h := open(t, ns)
+	for _, tt := range []struct {
+		name, do string
+		want     netip.Addr
+	}{
+		{"no workload", "true", netip.Addr{}},
+		{"the only address", "ip route add 10.65.0.5 dev cali1 scope global", netip.MustParseAddr("192.0.2.1")},
+		{"the first of two", "ip addr add 172.17.0.1/16 dev first", netip.MustParseAddr("172.17.0.1")},
+		{"the route says it", "ip route replace 10.65.0.5 dev cali1 scope global src 192.0.2.1", netip.Addr{}},
+		{"no address at all", "ip addr flush dev first; ip addr flush dev eth0; ip route replace 10.65.0.5 dev cali1 scope global", netip.IPv4Unspecified()},
+	} {
+		ns.Run("sh", "-c", tt.do)
+		f := &doctor.Facts{}
+		if err := h.Read(f, []string{"cali"}); err != nil || f.Source != tt.want {
+			t.Errorf("%s: from %s, %v; want %s", tt.name, f.Source, err, tt.want)
+		}
+	}
+}
+
 func TestWhoHasBGPsPortIsFound(t *testing.T) {
 	ns := netnstest.New(t)
 	var l net.Listener

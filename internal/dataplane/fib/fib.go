@@ -179,6 +179,7 @@ func (t *Table) Links(changes []ifmon.Change) {
 	t.linksSeen = true
 	moved := first // networks that this host is on
 	rescoped := t.countSources(changes) && !first
+	t.lookForSources(changes)
 	for _, c := range changes {
 		was, known := t.links[c.Name]
 		moved = moved || t.leadsElsewhere(was, known, c)

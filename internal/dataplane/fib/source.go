@@ -2,6 +2,7 @@ package fib
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -27,6 +28,30 @@ func (t *Table) countSources(changes []ifmon.Change) bool {
 		}
 	}
 	return before != (t.sources > 0)
+}
+
+// lookForSources has routes to workloads read back and tried again, if an address from which settings have them sent to came to an interface or went:
+// with it the kernel deletes the routes of IPv4 that name it, and takes it from those of IPv6, without an event (fib_sync_down_addr,
+// rt6_remove_prefsrc). t.links has the interfaces as they were.
+func (t *Table) lookForSources(changes []ifmon.Change) {
+	moved := slices.ContainsFunc(changes, func(c ifmon.Change) bool {
+		was := t.links[c.Name]
+		return slices.ContainsFunc(t.settings.Source[:], func(a netip.Addr) bool { return a.IsValid() && hasAddr(was, a) != (!c.Gone && hasAddr(c.Link, a)) })
+	})
+	if !moved {
+		return
+	}
+	t.lost = true
+	for dst := range t.failed {
+		if t.intents[dst].Kind == intent.RouteLink {
+			delete(t.failed, dst)
+			t.news[dst] = true
+		}
+	}
+}
+
+func hasAddr(l ifmon.Link, a netip.Addr) bool {
+	return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
 // rescope has all routes to workloads have the other scope.

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/probe"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -240,5 +242,40 @@ func TestARouteThroughAWorkloadSaysThatItIsOnTheLink(t *testing.T) {
 	r.OnLink = hop.OnLink
 	if err := p.ns.Rtnl().AddRoute(r); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestARouteReturnsWithItsSource: the kernel deletes a route of IPv4 with the address from which it says to send, and takes that from one of IPv6, without an event.
+func TestARouteReturnsWithItsSource(t *testing.T) {
+	p := newPair(t)
+	p.ns.Addr("eth0", "192.0.2.1/24", "192.0.2.2/24", "2001:db8:1::1/64")
+	four, six := netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8:1::1/64")
+	has := func(a netip.Prefix, want bool) {
+		p.until("eth0", func(l ifmon.Link, _ bool) bool { return slices.Contains(l.Addrs, a) == want })
+	}
+	has(four, true)
+	has(six, true)
+	p.tbl.Merge(settings(intent.RouteSettings{Source: [2]netip.Addr{four.Addr(), six.Addr()}}))
+	p.resync()
+	p.apply()
+	for _, back := range []string{"the address is away for a moment", "the agent has seen that it is away"} {
+		for _, a := range []netip.Prefix{four, six} {
+			p.ns.Run("ip", "addr", "del", a.String(), "dev", "eth0")
+			has(a, false)
+			if back != "the address is away for a moment" {
+				p.tbl.Withdraw(t.Context())
+				p.apply()
+			}
+			p.ns.Run("ip", "addr", "add", a.String(), "dev", "eth0", "nodad")
+			has(a, true)
+		}
+		p.tbl.Withdraw(t.Context())
+		for dst, o := range p.apply() {
+			if o.Err != nil {
+				t.Errorf("%s: %s: %v", back, dst, o.Err)
+			}
+		}
+		p.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 src 192.0.2.2")
+		p.ns.WantRoute(t, "2001:db8::5 dev wl1 proto 80 src 2001:db8:1::1 metric 1024")
 	}
 }

@@ -74,3 +74,18 @@ func TestAResyncSaysWhenTheDatastoreIsComplete(t *testing.T) {
 		t.Errorf("the role of the guide of before: %+v", r)
 	}
 }
+
+// TestNeutronsWritesGoOnInALockedDatastore, and leave the lock: agents do nothing with them until it is opened, and then find what Neutron has.
+func TestNeutronsWritesGoOnInALockedDatastore(t *testing.T) {
+	p := start(t, memstore.New())
+	lock := api.Update{Key: api.KeyPrefix(api.KindClusterInformation, "") + "default", Value: []byte(`{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3","metadata":{"name":"default"},"spec":{"datastoreReady":false}}`)}
+	if _, err := p.store.Create(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	p.ok("PUT", "/v1/ports/a", portOf("a", "h1", 2))
+	p.begin()(`{"ports": [` + portOf("a", "h2", 3) + `], "security_groups": [` + groupG + `], "subnets": [` + subnetS + `]}`)
+	p.holds("while it is locked", "h2-openstack-vm-a", "ossg.default.g", "s")
+	if u, err := p.store.Get(t.Context(), lock.Key); err != nil || string(u.Value) != string(lock.Value) {
+		t.Errorf("the lock is %s, %v", u.Value, err)
+	}
+}

@@ -38,6 +38,7 @@ type check struct {
 var checks = []check{
 	{"kernel", "tables, connection tracking and veth pairs can be made", kernelHas},
 	{"conntrack", "there is room for more connections", conntrackRoom},
+	{"neighbours", "there is room for more neighbours", neighbourRoom},
 	{"store", "the datastore answers, in time", storeAnswers},
 	{"agent", "the agent runs and is ready", agentReady},
 	{"fields", "resources ask for nothing that Twill does not do", fieldsWithoutEffect},

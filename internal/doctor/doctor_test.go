@@ -37,8 +37,9 @@ func healthy() *Facts {
 			Mode: "on", Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
 			Sessions: []Session{{Peer: addr("192.0.2.2"), Node: "h2", State: "Established", Up: true}},
 		},
-		Pools:  []netip.Prefix{prefix("10.65.0.0/16")},
-		Source: addr("192.0.2.1"),
+		Pools:      []netip.Prefix{prefix("10.65.0.0/16")},
+		Neighbours: []Neighbours{{"ipv4", 5, 1024, 0}, {"ipv6", 7, 1024, 0}},
+		Source:     addr("192.0.2.1"),
 		Links: []Link{
 			{Name: "lo", Up: true, Addrs: []netip.Prefix{prefix("127.0.0.1/8")}},
 			{Name: "eth0", Up: true, MTU: 1500, Addrs: []netip.Prefix{prefix("192.0.2.1/24")}},
@@ -104,6 +105,9 @@ func TestEachFaultIsFound(t *testing.T) {
 		}, "kernel fail: Linux 6.1 makes no IPIP device, as pools want (one, two): add ip: operation not supported"},
 		{"no nf_tables", func(f *Facts) { f.Kernel.Err = "kernel does not support nftables" }, "kernel fail: Linux 6.1: kernel does not support nftables"},
 		{"connections nearly full", func(f *Facts) { f.Sysctl[conntrackCount] = "950" }, "conntrack warn: 950 of at most 1000 connections are tracked; beyond that, new ones are dropped"},
+		{"neighbours nearly full", func(f *Facts) { f.Neighbours[1].Count = 950 }, "neighbours warn: of ipv6: 950 of at most 1024; beyond that, what is sent to one more is lost"},
+		{"neighbours that were too many", func(f *Facts) { f.Neighbours[0].Full = 7 }, "neighbours warn: of ipv4: 5 of at most 1024, and 7 times there was no room since the machine started: what is sent to one more is lost"},
+		{"in a namespace", func(f *Facts) { f.Neighbours = nil }, ""},
 		{"no connection tracking", func(f *Facts) { delete(f.Sysctl, conntrackMax) }, "conntrack warn: the kernel does not say how many connections it tracks"},
 		{"the store is away", func(f *Facts) { f.Store.Err = "datastore is unavailable" }, `store fail: datastore is unavailable
 node warn: not known: the datastore does not answer

@@ -26,7 +26,8 @@ type Facts struct {
 	Listeners  []Listener
 	Peers      []Peer // whose port was tried
 	Paths      []Path
-	Routes     []Route // of main
+	Routes     []Route      // of main
+	Neighbours []Neighbours // none: the kernel does not say, as in a network namespace
 	// Source is from where the kernel has the host send to its workloads over IPv4; unspecified: from no address. The zero value: there is no
 	// workload, or the route to it says from where.
 	Source    netip.Addr
@@ -36,6 +37,14 @@ type Facts struct {
 	Tables    []Table    // of nftables
 	Sets      []string   // names of ipset's
 	Health    []Listener // on the port at which agents say how they are
+}
+
+// Neighbours are those of a family in the kernel's table, which is one for all network namespaces, and how often there was no room for one more since the
+// machine started (table_fulls of /proc/net/stat).
+type Neighbours struct {
+	Family     string // ipv4 or ipv6
+	Count, Max int    // Max is gc_thresh3 of arp(7)
+	Full       int
 }
 
 // Kernel is what the kernel can.

@@ -64,6 +64,29 @@ func conntrackRoom(f *Facts) []Finding {
 	return one(OK, "", "%d of at most %d connections", count, most)
 }
 
+func neighbourRoom(f *Facts) (out []Finding) {
+	var room []string
+	for _, n := range f.Neighbours {
+		fix := fmt.Sprintf("sysctl -w net.%[1]s.neigh.default.gc_thresh3=%[2]d net.%[1]s.neigh.default.gc_thresh2=%[3]d, and in /etc/sysctl.d for the next boot; twice the hosts on this one's links, or more", n.Family, 4*n.Max, 2*n.Max)
+		switch {
+		case n.Full > 0:
+			out = append(out, one(Warn, fix, "of %s: %d of at most %d, and %d times there was no room since the machine started: what is sent to one more is lost", n.Family, n.Count, n.Max, n.Full)...)
+		case n.Count > n.Max/10*9:
+			out = append(out, one(Warn, fix, "of %s: %d of at most %d; beyond that, what is sent to one more is lost", n.Family, n.Count, n.Max)...)
+		default:
+			room = append(room, fmt.Sprintf("%d of at most %d of %s", n.Count, n.Max, n.Family))
+		}
+	}
+	switch {
+	case len(out) > 0:
+		return out
+	case len(room) == 0:
+		return one(OK, "", "not asked: the kernel does not say it in a network namespace")
+	default:
+		return one(OK, "", "%s", strings.Join(room, ", "))
+	}
+}
+
 func storeAnswers(f *Facts) (out []Finding) {
 	s := f.Store
 	if s.Err != "" {

@@ -133,6 +133,7 @@ func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
 			f.Sysctl[p] = value
 		}
 	}
+	f.Neighbours = h.neighbours()
 	routes, err := h.routes(f, names)
 	if err == nil {
 		err = h.source(f, routes, workloads)

@@ -2664,6 +2664,7 @@ type HostSettings struct {
 	ServiceLoops   HostSettings_ServiceLoops `protobuf:"varint,25,opt,name=service_loops,json=serviceLoops,proto3,enum=twill.dataplane.v1.HostSettings_ServiceLoops" json:"service_loops,omitempty"` // what packets get that the host forwards to a prefix of services
 	LocalSubnet    *LocalSubnet              `protobuf:"bytes,26,opt,name=local_subnet,json=localSubnet,proto3" json:"local_subnet,omitempty"`
 	MarkMask       uint32                    `protobuf:"varint,27,opt,name=mark_mask,json=markMask,proto3" json:"mark_mask,omitempty"` // the bits of packets' marks that are Twill's on this host, for a driver that has marks; 0: 0xffff0000
+	Dns            bool                      `protobuf:"varint,28,opt,name=dns,proto3" json:"dns,omitempty"`                           // what workloads send to UDP port 53 of the host needs no policy
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2885,6 +2886,13 @@ func (x *HostSettings) GetMarkMask() uint32 {
 		return x.MarkMask
 	}
 	return 0
+}
+
+func (x *HostSettings) GetDns() bool {
+	if x != nil {
+		return x.Dns
+	}
+	return false
 }
 
 // LocalSubnet says for which of its workloads' addresses the host answers ARP and neighbour solicitations on its own networks; absent: for none.
@@ -4081,7 +4089,7 @@ const file_dataplane_proto_rawDesc = "" +
 	"\x04host\x18\x03 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03mac\x18\x05 \x01(\tR\x03mac\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\tR\x03key\"\xb1\v\n" +
+	"\x03key\x18\x06 \x01(\tR\x03key\"\xc3\v\n" +
 	"\fHostSettings\x12Q\n" +
 	"\x10endpoint_to_host\x18\x01 \x01(\x0e2'.twill.dataplane.v1.HostSettings.ToHostR\x0eendpointToHost\x12\x1a\n" +
 	"\bprefixes\x18\x02 \x03(\tR\bprefixes\x12\x18\n" +
@@ -4114,7 +4122,8 @@ const file_dataplane_proto_rawDesc = "" +
 	"\bservices\x18\x18 \x01(\v2#.twill.dataplane.v1.ServicePrefixesR\bservices\x12R\n" +
 	"\rservice_loops\x18\x19 \x01(\x0e2-.twill.dataplane.v1.HostSettings.ServiceLoopsR\fserviceLoops\x12B\n" +
 	"\flocal_subnet\x18\x1a \x01(\v2\x1f.twill.dataplane.v1.LocalSubnetR\vlocalSubnet\x12\x1b\n" +
-	"\tmark_mask\x18\x1b \x01(\rR\bmarkMask\"*\n" +
+	"\tmark_mask\x18\x1b \x01(\rR\bmarkMask\x12\x10\n" +
+	"\x03dns\x18\x1c \x01(\bR\x03dns\"*\n" +
 	"\x06ToHost\x12\b\n" +
 	"\x04DROP\x10\x00\x12\n" +
 	"\n" +

@@ -121,7 +121,7 @@ func handNumber(t *testing.T, s string) uint16 {
 
 func TestHandCases(t *testing.T) {
 	n := newNode(t, *on)
-	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, loopCases, serviceCases, uplinkCases, everyCases, negationCases, profileCases} {
+	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, loopCases, serviceCases, uplinkCases, everyCases, dnsCases, negationCases, profileCases} {
 		for _, c := range cases {
 			if !t.Run(c.name, func(t *testing.T) { c.judge(t, n) }) {
 				t.Logf("expected because: %s", c.source)

@@ -174,7 +174,7 @@ func hostLines(h intent.HostSettings) []string {
 	return []string{
 		"endpoint to host " + map[intent.ToHost]string{intent.ToHostDrop: "Drop", intent.ToHostReturn: "Return", intent.ToHostAccept: "Accept"}[h.EndpointToHost],
 		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("tunnels ", h.VXLAN.VNI, h.VXLAN.Port, h.MTU.Tunnels[0], h.MTU.Tunnels[1], h.MTU.Tunnels[2]), fmt.Sprint("sizes by ", h.MTU.Links, " for ", h.MTU.Wanted[0], h.MTU.Wanted[1], h.MTU.Wanted[2], h.MTU.Wanted[3], h.MTU.Wanted[4], " of ", own), fmt.Sprint("prefixes ", h.Prefixes),
-		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat, "metadata " + metadata, fmt.Sprint("inside ", texts(h.Inside)),
+		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat, "metadata " + metadata, fmt.Sprint("DNS ", h.DNS), fmt.Sprint("inside ", texts(h.Inside)),
 		"hosts encrypted " + hosts,
 		fmt.Sprint("local subnet ", texts(h.LocalSubnet.Pools), " ", texts(h.LocalSubnet.Except)),
 		"services " + fmt.Sprint(map[intent.ServiceLoops]string{intent.LoopsDrop: "Drop", intent.LoopsReject: "Reject", intent.LoopsPass: "Disabled"}[h.ServiceLoops], " ", texts(h.Services.Cluster), " ", texts(h.Services.External), " ", texts(h.Services.Balancer)),

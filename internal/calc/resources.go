@@ -174,7 +174,7 @@ func (g *Graph) host() intent.HostSettings {
 		Refresh:     intent.Refresh{Policy: shorter(policyRefresh(s), s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		LocalSubnet: g.localSubnet(),
 		Services:    g.advertised(), ServiceLoops: serviceLoops[s.ServiceLoops],
-		NAT: g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
+		NAT: g.natOutgoing(), Metadata: s.Target(), DNS: s.OpenStack(), Inside: g.inside(),
 		Tunnels: g.reach.Tunnels(),
 		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
 		Routes:  intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric, Elevated: s.Routes.Elevated, Settle: s.Routes.Settle, Protocol: routeProtocol(s.Routes.Protocol)},

@@ -96,11 +96,14 @@ type Metadata struct {
 	Port int
 }
 
+// OpenStack reports whether this is a host of OpenStack's to upstream: one with workloads whose interfaces have its names.
+func (s *Settings) OpenStack() bool { return slices.Contains(s.InterfacePrefixes, "tap") }
+
 // Target returns where they go; the zero value: they are not translated. Without an address it is upstream's default, which upstream has on hosts
-// of OpenStack alone: those with workloads whose interfaces have its names.
+// of OpenStack alone.
 func (s *Settings) Target() netip.AddrPort {
 	text := s.Metadata.Addr
-	if text == "" && slices.Contains(s.InterfacePrefixes, "tap") {
+	if text == "" && s.OpenStack() {
 		text = "127.0.0.1"
 	}
 	a, err := netip.ParseAddr(text)

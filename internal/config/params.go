@@ -59,7 +59,7 @@ var params = []Param{
 	yesNo("relayPlaintext", "false", "reach a relay that is not on this machine without TLS", func(s *Settings) *bool { return &s.Relay.Plaintext }).local(neededFirst),
 	duration("relayFallback", "0", "for how long the relay may be away before the datastore is read itself, until the relay is back; 0: for ever, and what is in force stays", func(s *Settings) *time.Duration { return &s.Relay.Fallback }).local(neededFirst),
 
-	list("interfacePrefix", "cali", "what names of workloads' interfaces begin with; one that no endpoint is known for carries nothing",
+	list("interfacePrefix", "cali", "what names of workloads' interfaces begin with; one that no endpoint is known for carries nothing; with tap the host is one of OpenStack, as docs/openstack.md says",
 		func(s *Settings) *[]string { return &s.InterfacePrefixes }).check(interfaces),
 	list("interfaceExclude", "kube-ipvs0", "names of interfaces, or /regular expressions/, that no host endpoint has by an address (expectedIPs)",
 		func(s *Settings) *[]string { return &s.InterfaceExclude }).check(excluded).orNone(),

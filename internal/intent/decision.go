@@ -32,6 +32,7 @@ const (
 	ReasonInvalid        = "invalid"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
 	ReasonMetadata       = "setting metadataAddr"
+	ReasonDNS            = "workloads of OpenStack always reach DNS of their host"
 	ReasonServiceLoop    = "setting serviceLoopPrevention"
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonNoPolicy       = "no policy on this way"

@@ -342,6 +342,7 @@ type HostSettings struct {
 	Inside []netip.Prefix
 	// Metadata is where TCP from workloads to [MetadataService] goes, of IPv4; the zero value: where it is sent to.
 	Metadata netip.AddrPort
+	DNS      bool // what workloads send to UDP port 53 of the host needs no policy
 	Tunnels  Tunnels
 	VXLAN    VXLANSettings
 	// WireGuard are settings of tunnels that Tunnels has.
@@ -480,7 +481,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link && h.Services.Equal(o.Services) && h.LocalSubnet.Equal(o.LocalSubnet) && h.ServiceLoops == o.ServiceLoops
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard.Equal(o.WireGuard) && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.IPTables == o.IPTables && h.MarkMask == o.MarkMask && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard.Equal(o.WireGuard) && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.DNS == o.DNS && h.MTU == o.MTU && h.Routes == o.Routes && h.IPTables == o.IPTables && h.MarkMask == o.MarkMask && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

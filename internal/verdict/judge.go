@@ -197,6 +197,9 @@ func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 		if j.forMetadata() {
 			return j.without(true, intent.ReasonMetadata)
 		}
+		if j.s.host.DNS && j.p.Proto == 17 && j.p.DstPort == 53 {
+			return j.without(true, intent.ReasonDNS)
+		}
 		if !j.all(stageWorkload, from, from.Policies().Normal, intent.Egress) {
 			return j.last
 		}

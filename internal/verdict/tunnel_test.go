@@ -80,3 +80,39 @@ func TestTheServerOfMetadataNeedsNoPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestDNSOfAHostOfOpenStackNeedsNoPolicy: UDP to port 53 of the host, of either family and any of its addresses, from a workload, if the setting says so.
+func TestDNSOfAHostOfOpenStackNeedsNoPolicy(t *testing.T) {
+	of := func(out, dst string, proto uint8, port uint16) verdict.Packet {
+		return verdict.Packet{InLink: "cali1", OutLink: out, Src: netip.MustParseAddr("10.65.0.1"), Dst: netip.MustParseAddr(dst), Proto: proto, DstPort: port}
+	}
+	shut := of("", "192.0.2.1", 17, 53)
+	shut.InLink = "cali2"
+	for _, tt := range []struct {
+		name string
+		host intent.HostSettings
+		p    verdict.Packet
+		want bool
+	}{
+		{"a host of OpenStack", intent.HostSettings{DNS: true}, of("", "192.0.2.1", 17, 53), true},
+		{"of IPv6", intent.HostSettings{DNS: true}, of("", "2001:db8::1", 17, 53), true},
+		{"another host", intent.HostSettings{EndpointToHost: intent.ToHostAccept}, of("", "192.0.2.1", 17, 53), false},
+		{"TCP", intent.HostSettings{DNS: true}, of("", "192.0.2.1", 6, 53), false},
+		{"another port", intent.HostSettings{DNS: true}, of("", "192.0.2.1", 17, 5353), false},
+		{"by way of the host", intent.HostSettings{DNS: true}, of("eth0", "203.0.113.1", 17, 53), false},
+		{"of a closed workload", intent.HostSettings{DNS: true}, shut, false},
+		{"the port of VXLAN", intent.HostSettings{DNS: true, VXLAN: intent.VXLANSettings{Port: 53}}, of("", "192.0.2.1", 17, 53), false},
+	} {
+		var s verdict.State
+		s.Merge(intent.Batch{
+			Endpoints: []intent.Endpoint{ // without policy: they may send nothing
+				{ID: intent.EndpointID{Namespace: "prod", Name: "vm"}, Link: "cali1"},
+				{ID: intent.EndpointID{Namespace: "prod", Name: "shut"}, Link: "cali2", Closed: "is wrong"},
+			},
+			Host: &tt.host,
+		})
+		if v := s.Judge(tt.p); v.Allowed != tt.want || tt.want && v.Reason != intent.ReasonDNS {
+			t.Errorf("%s: allowed %v, %s; want %v", tt.name, v.Allowed, v.Reason, tt.want)
+		}
+	}
+}

@@ -66,6 +66,7 @@ func (x *expected) hostLines() []string {
 		"failsafe out " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut)),
 		"nat " + x.nat(),
 		"metadata " + x.metadata(),
+		fmt.Sprint("DNS ", x.openStack()),
 		fmt.Sprint("inside ", x.inside()),
 		"hosts encrypted " + x.hostsEncrypted(),
 		"services " + x.services(),
@@ -167,10 +168,16 @@ func (x *expected) inside() []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
+// openStack reports whether names of workloads' interfaces are those of OpenStack, by which upstream knows its hosts.
+func (x *expected) openStack() bool {
+	prefixes := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali")
+	return slices.Contains(strings.Split(prefixes, ","), "tap")
+}
+
 // metadata is where requests for metadata go.
 func (x *expected) metadata() string {
 	otherwise := "none"
-	if prefixes := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali"); slices.Contains(strings.Split(prefixes, ","), "tap") {
+	if x.openStack() {
 		otherwise = "127.0.0.1"
 	}
 	addr := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.MetadataAddr }), otherwise)

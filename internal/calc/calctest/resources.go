@@ -222,6 +222,8 @@ func (w *Cluster) felix(name string) object {
 	}
 	if w.cfg.Pools > 0 {
 		w.nat(spec)
+	} else if w.maybe(0.3) {
+		spec["interfacePrefix"] = pick(w, []string{"cali", "tap,cali", "tap,cali"})
 	}
 	return resource(api.KindFelixConfiguration, "", name, nil, spec)
 }

@@ -18,7 +18,7 @@ func (s *State) accepted() {
 	if !s.cfg.Shared {
 		return
 	}
-	workload := slices.Concat([]Guard{{If: fromWorkload(), Do: Call, Target: chainServices}}, s.forMetadata())
+	workload := slices.Concat([]Guard{{If: fromWorkload(), Do: Call, Target: chainServices}}, s.served())
 	s.own(baseAcceptedIn, &Hook{At: Input, Priority: 4, Accept: true}, append(s.betweenHosts(intent.Ingress), workload...))
 	if between := s.betweenHosts(intent.Egress); len(between) > 0 {
 		s.own(baseAcceptedOut, &Hook{At: Output, Priority: 4, Accept: true}, between)

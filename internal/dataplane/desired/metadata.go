@@ -25,6 +25,15 @@ func (s *State) metadata() {
 	})
 }
 
+// served passes what a workload sends to services of its host that settings name.
+func (s *State) served() []Guard {
+	gs := s.forMetadata()
+	if s.host.DNS { // after translation, for all addresses of the host: what is sent elsewhere does not come by these stages
+		gs = append(gs, Guard{Terms: portOf(protoUDP, rules.Dst, 53), If: fromWorkload(), Do: Pass, Comment: "DNS"})
+	}
+	return gs
+}
+
 // forMetadata passes what goes from a workload to that server, if it is on this host: as upstream, a service of the host's that policy is not asked
 // about. It is matched after translation.
 func (s *State) forMetadata() []Guard {

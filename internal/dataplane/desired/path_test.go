@@ -82,7 +82,7 @@ func (w *world) step() (b intent.Batch) {
 		b.Endpoints = append(b.Endpoints, e)
 	case 3:
 		w.host = intent.HostSettings{
-			EndpointToHost: intent.ToHost(w.IntN(3)), VXLAN: intent.VXLANSettings{Port: []uint16{0, 8472}[w.IntN(2)]}, AllowInvalid: w.IntN(2) == 0, AllowVXLAN: w.IntN(2) == 0, ReportAllowed: w.IntN(2) == 0,
+			EndpointToHost: intent.ToHost(w.IntN(3)), VXLAN: intent.VXLANSettings{Port: []uint16{0, 8472}[w.IntN(2)]}, AllowInvalid: w.IntN(2) == 0, DNS: w.IntN(2) == 0, AllowVXLAN: w.IntN(2) == 0, ReportAllowed: w.IntN(2) == 0,
 			Prefixes: []string{w.one("cali", "tap")}, Exclude: []string{w.one("eth0", "/^eth/", "x")}, Log: intent.LogSettings{Prefix: w.one("", "%t")},
 			FailsafeIn:   []intent.Failsafe{{Protocol: 6, Port: uint16(w.IntN(3))}},
 			ServiceLoops: intent.ServiceLoops(w.IntN(3)),

@@ -60,7 +60,7 @@ func (s *State) skeleton() {
 	stage(baseHost, Hook{At: Input, Priority: 1}, slices.Concat([]Guard{
 		{If: []Cond{{Kind: Established}}, Do: Skip},
 		{If: fromWorkload(), Do: Call, Target: chainServices},
-	}, s.forMetadata(), []Guard{
+	}, s.served(), []Guard{
 		{If: fromWorkload(), Do: Goto, Target: chainHostAction},
 	}))
 	s.own(chainSource, nil, sourceCheck())
@@ -216,7 +216,7 @@ func (s *State) toHost() []Guard {
 	return slices.Concat([]Guard{
 		{Do: Call, Target: chainServices},
 		{Do: Call, Target: chainGuard},
-	}, s.forMetadata(), []Guard{
+	}, s.served(), []Guard{
 		{Do: Dispatch, Map: Sends},
 		{Comment: "workload without a chain", By: always(reasonNoChain)},
 	})

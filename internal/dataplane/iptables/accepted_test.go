@@ -102,7 +102,7 @@ func TestWhatHostsSendEachOtherIsAccepted(t *testing.T) {
 	})
 }
 
-// TestWhatAWorkloadNeedsOfItsHostIsAccepted where the policy of INPUT is DROP, whatever it may send to its host otherwise: DHCP, neighbour discovery and metadata.
+// TestWhatAWorkloadNeedsOfItsHostIsAccepted where the policy of INPUT is DROP, whatever it may send to its host otherwise: DHCP, neighbour discovery, metadata and DNS.
 func TestWhatAWorkloadNeedsOfItsHostIsAccepted(t *testing.T) {
 	t.Parallel()
 	eachBackend(t, func(t *testing.T, k tools) {
@@ -114,12 +114,19 @@ func TestWhatAWorkloadNeedsOfItsHostIsAccepted(t *testing.T) {
 		metadata := [2]string{atHost[0], atHost[0]}
 		for _, action := range []intent.ToHost{intent.ToHostDrop, intent.ToHostReturn} {
 			for _, left := range []bool{false, true} {
-				b.apply(oneWorkload(intent.HostSettings{EndpointToHost: action, Metadata: netip.MustParseAddrPort(atHost[0] + ":8775"), IPTables: intent.IPTablesSettings{FilterReturn: left}}))
+				b.apply(oneWorkload(intent.HostSettings{EndpointToHost: action, Metadata: netip.MustParseAddrPort(atHost[0] + ":8775"), DNS: true, IPTables: intent.IPTablesSettings{FilterReturn: left}}))
 				if got := b.sent("udp", b.workload, k.NS, dhcp, !left); got == left {
 					t.Errorf("action %v, left to others: %v: DHCP arrives: %v", action, left, got)
 				}
 				b.check(b.workload, k.NS, metadata, 8775, !left)
 				b.check(b.workload, k.NS, metadata, 81, false)
+				for _, at := range atHost {
+					dns := netip.AddrPortFrom(netip.MustParseAddr(at), 53)
+					if got := b.sent("udp", b.workload, k.NS, dns, !left); got == left {
+						t.Errorf("action %v, left to others: %v: DNS at %s arrives: %v", action, left, dns, got)
+					}
+					b.check(b.workload, k.NS, [2]string{at, at}, 53, false) // by TCP
+				}
 				b.check(b.outside, k.NS, metadata, 8775, false)
 			}
 			b.apply(oneWorkload(intent.HostSettings{EndpointToHost: action}))

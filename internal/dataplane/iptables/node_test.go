@@ -47,6 +47,7 @@ func nodeBatch() intent.Batch {
 			EndpointToHost: intent.ToHostReturn,
 			Inside:         prefixes("10.65.0.0/16", "fd65::/64"),
 			Metadata:       netip.MustParseAddrPort("127.0.0.1:8775"),
+			DNS:            true,
 			Services:       intent.ServicePrefixes{External: prefixes("198.51.100.0/24"), Balancer: prefixes("203.0.113.0/24", "fd98::/64")},
 			FailsafeIn:     []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 17, Port: 68, Net: netip.MustParsePrefix("192.0.2.0/24")}},
 			FailsafeOut:    []intent.Failsafe{{Protocol: 17, Port: 53}},

@@ -126,7 +126,7 @@ func goldenSteps() []struct {
 	web := pol("web", []intent.Rule{tcp(intent.Allow, 80), rejects(6, 81)}, []intent.Rule{tcpFrom(intent.Allow, 80), {Action: intent.Deny, Reject: true}})
 	raw := pol("raw", []intent.Rule{tcp(intent.Allow, 179), {Action: intent.Deny, Reject: true}}, []intent.Rule{tcpFrom(intent.Allow, 179)})
 	settings := intent.HostSettings{
-		EndpointToHost: intent.ToHostReturn, Prefixes: []string{"cali", "tap"}, Exclude: []string{"/^up[0-9]$/"}, AllowVXLAN: true,
+		EndpointToHost: intent.ToHostReturn, Prefixes: []string{"cali", "tap"}, DNS: true, Exclude: []string{"/^up[0-9]$/"}, AllowVXLAN: true,
 		FailsafeIn:  []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 6, Port: 23, Net: prefix("198.51.100.0/24")}, {Protocol: 17, Port: 68, Net: prefix("fd00::/8")}},
 		FailsafeOut: []intent.Failsafe{{Protocol: 6, Port: 2379}, {Protocol: 17, Port: 53}},
 		Log:         intent.LogSettings{Prefix: "%t %p", Rate: 7, Per: time.Minute, Burst: 9},

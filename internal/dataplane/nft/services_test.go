@@ -56,6 +56,32 @@ func TestEveryWorkloadMayAskItsHostForAnAddress(t *testing.T) {
 	}
 }
 
+// TestDNSOfTheHostNeedsNoPolicyIfSettingsSayIt, whatever the action for what goes to the host is, in both forms; it begins and ends with the setting.
+// Policy before DNAT is asked, as upstream's is.
+func TestDNSOfTheHostNeedsNoPolicyIfSettingsSayIt(t *testing.T) {
+	h := newHosted(t)
+	closed := pol("closed", nil, []intent.Rule{{Action: intent.Deny}})
+	b := pair([]intent.Tier{tier("t", intent.Deny, nil, ids("closed"))}, closed)
+	set := func(s intent.HostSettings) {
+		b.Host = &s
+		h.d.Merge(b)
+		apply(t, h.d)
+	}
+	for _, compiled := range []bool{false, true} {
+		for _, action := range []intent.ToHost{intent.ToHostDrop, intent.ToHostReturn} {
+			set(intent.HostSettings{EndpointToHost: action, Compiled: compiled})
+			h.check(t, "!a>host udp/53")
+			set(intent.HostSettings{EndpointToHost: action, Compiled: compiled, DNS: true})
+			h.check(t, "a>host udp/53", "b>host udp/53", "!a>host tcp/53", "!a>host udp/54", "!a>out udp/53", "!a>b udp/53")
+		}
+	}
+	all, early := hep("*"), pol("early", []intent.Rule{{Action: intent.Deny, Protocol: 17}}, nil)
+	intenttest.PreDNAT(&all, ask(early, in)...)
+	b.Policies, b.Endpoints = append(b.Policies, early), append(b.Endpoints, all)
+	set(intent.HostSettings{DNS: true})
+	h.check(t, "!a>host udp/53")
+}
+
 // TestNeighbourDiscoveryIsAlwaysAnswered sends solicitations and advertisements, of routers and of neighbours, from a workload, which is no router of its host.
 func TestNeighbourDiscoveryIsAlwaysAnswered(t *testing.T) {
 	h := closedWorkload(t)

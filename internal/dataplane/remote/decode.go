@@ -210,7 +210,7 @@ func (r *reading) host(h *pb.HostSettings) intent.HostSettings {
 		NAT: intent.NATOutgoing{
 			From: each(n.GetFrom(), r.prefix), Pool: each(n.GetPool(), r.prefix), Addr: r.addr(n.GetAddress()), Ports: r.ports(n.GetPorts()), Link: n.GetLink(),
 		},
-		Inside: each(h.GetInside(), r.prefix), Metadata: parsed(r, "address and port", h.GetMetadata(), netip.ParseAddrPort),
+		Inside: each(h.GetInside(), r.prefix), Metadata: parsed(r, "address and port", h.GetMetadata(), netip.ParseAddrPort), DNS: h.GetDns(),
 		VXLAN: intent.VXLANSettings{VNI: int(h.GetVxlan().GetVni()), Port: small[uint16](r, "port", h.GetVxlan().GetPort())},
 	}
 	services, subnet := h.GetServices(), h.GetLocalSubnet()

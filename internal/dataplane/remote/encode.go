@@ -171,7 +171,7 @@ func encodeHost(h intent.HostSettings) *pb.HostSettings {
 		NatOutgoing: &pb.NATOutgoing{
 			From: each(n.From, text[netip.Prefix]), Pool: each(n.Pool, text[netip.Prefix]), Address: text(n.Addr), Ports: encodePorts(n.Ports), Link: n.Link,
 		},
-		Inside: each(h.Inside, text[netip.Prefix]), Metadata: text(h.Metadata),
+		Inside: each(h.Inside, text[netip.Prefix]), Metadata: text(h.Metadata), Dns: h.DNS,
 		Tunnels: each(h.Tunnels[:], func(t intent.Tunnel) *pb.Tunnel {
 			return &pb.Tunnel{Host: text(t.Host), Address: text(t.Addr), Mac: t.MAC}
 		}),

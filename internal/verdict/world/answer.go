@@ -114,6 +114,7 @@ const (
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
 	ReasonMetadata       = "setting metadataAddr"
+	ReasonDNS            = "workloads of OpenStack always reach DNS of their host"
 	ReasonServiceLoop    = "setting serviceLoopPrevention"
 	ReasonFailsafe       = "failsafe port"
 	ReasonTunnel         = "encapsulation from a workload"

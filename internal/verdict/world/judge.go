@@ -84,8 +84,10 @@ func (w *World) sent(from *endpoint, toHost bool, p packet) []Hop {
 	if !toHost {
 		return []Hop{w.fromWorkload(from, p)}
 	}
-	if h, ok := w.served(from, p); ok {
-		return []Hop{h}
+	for _, of := range []func(*endpoint, packet) (Hop, bool){w.served, w.resolves} {
+		if h, ok := of(from, p); ok {
+			return []Hop{h}
+		}
 	}
 	return append([]Hop{w.fromWorkload(from, p)}, w.toHostHops(from.spec.Node)...)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// metadata is where the requests of workloads for metadata go, by one FelixConfiguration, with the prefixes of names of interfaces on which that depends.
+// metadata is where the requests of workloads for metadata go, by one FelixConfiguration, with the prefixes of names of interfaces by which OpenStack is known.
 type metadata struct {
 	addr, prefixes string
 	port           *int
@@ -19,26 +19,32 @@ const protoTCP = 6
 // server returns where TCP to port 80 of 169.254.169.254 goes from workloads of a node; not valid: nowhere else. Each setting is the node's own, else
 // the default one.
 func (w *World) server(node string) netip.AddrPort {
-	port, addr, prefixes := 8775, "", ""
+	port, addr := 8775, ""
 	for _, name := range []string{"default", "node." + node} {
 		m := w.metadata[name]
 		if m.addr != "" {
 			addr = m.addr
 		}
-		if m.prefixes != "" {
-			prefixes = m.prefixes
-		}
 		if m.port != nil && *m.port > 0 && *m.port < 1<<16 {
 			port = *m.port
 		}
 	}
-	if addr == "" && slices.ContainsFunc(strings.Split(prefixes, ","), func(p string) bool { return strings.TrimSpace(p) == "tap" }) {
+	if addr == "" && w.openStack(node) {
 		addr = "127.0.0.1"
 	}
 	if a, err := netip.ParseAddr(addr); err == nil && a.Is4() {
 		return netip.AddrPortFrom(a, uint16(port))
 	}
 	return netip.AddrPort{}
+}
+
+// openStack reports whether a node's workloads have interfaces with OpenStack's names.
+func (w *World) openStack(node string) bool {
+	prefixes := w.metadata["node."+node].prefixes
+	if prefixes == "" {
+		prefixes = w.metadata["default"].prefixes
+	}
+	return slices.ContainsFunc(strings.Split(prefixes, ","), func(p string) bool { return strings.TrimSpace(p) == "tap" })
 }
 
 // translated returns the question as the sender's node changes it, if that asks for metadata.
@@ -64,4 +70,12 @@ func (w *World) served(e *endpoint, p packet) (h Hop, ok bool) {
 		return h, false
 	}
 	return newHop(e, api.Egress, StageWorkload).end(Decision{Reason: ReasonMetadata, RuleIndex: -1, Action: string(api.Allow)}), true
+}
+
+// resolves is the hop of a workload's packet to DNS of its own host, which needs no policy on hosts of OpenStack; ok is false for any other.
+func (w *World) resolves(e *endpoint, p packet) (h Hop, ok bool) {
+	if p.proto != protoUDP || p.dstPort != 53 || e.closed != "" || w.encapsulates(e, p) || !w.openStack(e.spec.Node) {
+		return h, false
+	}
+	return newHop(e, api.Egress, StageWorkload).end(Decision{Reason: ReasonDNS, RuleIndex: -1, Action: string(api.Allow)}), true
 }

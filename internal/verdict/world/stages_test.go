@@ -16,7 +16,7 @@ const (
 )
 
 func TestWhatAPacketGoesThrough(t *testing.T) {
-	for _, cases := range [][]stageCase{tierCases, placeCases, profileCases, pathCases, transitCases, hostCases, uplinkCases, selectionCases, ruleCases, wrongCases, metadataCases, loopCases} {
+	for _, cases := range [][]stageCase{tierCases, placeCases, profileCases, pathCases, transitCases, hostCases, uplinkCases, selectionCases, ruleCases, wrongCases, metadataCases, dnsCases, loopCases} {
 		for _, tt := range cases {
 			t.Run(tt.name, func(t *testing.T) {
 				w := New(append(updates(t, base), updates(t, tt.add)...))

@@ -17,12 +17,16 @@ const (
 // fromWorkload is the hop of a workload that sends: encapsulated packets are dropped before any policy is evaluated, unless the settings
 // of its node allow them.
 func (w *World) fromWorkload(e *endpoint, p packet) Hop {
-	encapsulates := p.proto == protoIPIP && !w.may(e.spec.Node, func(t tunnels) *bool { return t.ipip }) ||
-		p.proto == protoUDP && int(p.dstPort) == w.portVXLAN(e.spec.Node) && !w.may(e.spec.Node, func(t tunnels) *bool { return t.vxlan })
-	if !encapsulates || e.closed != "" {
+	if !w.encapsulates(e, p) || e.closed != "" {
 		return w.hop(e, api.Egress, p)
 	}
 	return newHop(e, api.Egress, StageWorkload).end(Decision{Reason: ReasonTunnel, RuleIndex: -1, Action: string(api.Deny)})
+}
+
+// encapsulates reports whether a workload's packet has another in it, in a way that settings do not allow.
+func (w *World) encapsulates(e *endpoint, p packet) bool {
+	return p.proto == protoIPIP && !w.may(e.spec.Node, func(t tunnels) *bool { return t.ipip }) ||
+		p.proto == protoUDP && int(p.dstPort) == w.portVXLAN(e.spec.Node) && !w.may(e.spec.Node, func(t tunnels) *bool { return t.vxlan })
 }
 
 // portVXLAN is the port of a node: its own setting, else the default one, else that of RFC 7348. One that is none is no setting.

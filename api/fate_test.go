@@ -26,6 +26,8 @@ func TestFieldsWithoutEffectAreWarnedOf(t *testing.T) {
 		{name: "what would open", in: felixHead + "{istioAmbientMode: Enabled, bpfEnabled: true}", refused: "spec.istioAmbientMode"},
 		{name: "routes of the agent's", in: felixHead + "{deviceRouteProtocol: 3, removeExternalRoutes: false}"},
 		{name: "what is of iptables", in: felixHead + "{iptablesRefreshInterval: 9s, iptablesPostWriteCheckInterval: 9s, maxIpsetSize: 9}", warned: "spec.iptablesPostWriteCheckInterval spec.maxIpsetSize"},
+		{name: "what is so in nftables in any case", in: felixHead + "{nftablesFilterAllowAction: Return, nftablesMangleAllowAction: RETURN, nftablesFilterDenyAction: Drop}"},
+		{name: "an answer to what nftables denies", in: felixHead + "{nftablesFilterAllowAction: Accept, nftablesFilterDenyAction: Reject}", warned: "spec.nftablesFilterDenyAction"},
 		{name: "policy in iptables", in: felixHead + "{nftablesMode: Disabled, iptablesBackend: Legacy}"},
 		{name: "what finds faults in upstream's agent", in: felixHead + "{debugMemoryProfilePath: /a, debugSimulateCalcGraphHangAfter: 9s}", warned: "spec.debugSimulateCalcGraphHangAfter"},
 		{name: "logs into files", in: felixHead + "{logSeverityFile: Info, logSeveritySys: Info, logFilePath: /a, logDebugFilenameRegex: a, debugDisableLogDropping: true}"},

@@ -75,7 +75,7 @@ func ReadEnvironment(lookup func(string) (string, bool)) Environment {
 	return out
 }
 
-// Names of controllers in ENABLED_CONTROLLERS. Where Kubernetes' API is the datastore, what mirrors copy is there already.
+// Names of controllers in ENABLED_CONTROLLERS; profile is what manifests of old versions call namespace. Where Kubernetes' API is the datastore, what mirrors copy is there already.
 var (
 	mirrors = []string{"policy", "namespace", "profile", "serviceaccount", "workloadendpoint"}
 	known   = append([]string{"node", "loadbalancer", "migration"}, mirrors...)
@@ -175,7 +175,7 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 func (e Environment) copied(spec api.KubeControllersSpec, on map[string]bool, warn func(string, ...any)) CopySettings {
 	out := CopySettings{Resync: defaultPeriod, Compact: defaultCompact}
 	for _, name := range kubemirror.Names() {
-		if on[name] || name == kubemirror.ServiceAccounts && on["profile"] {
+		if on[name] || name == kubemirror.Namespaces && on["profile"] {
 			out.Controllers = append(out.Controllers, name)
 		}
 	}

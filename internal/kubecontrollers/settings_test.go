@@ -64,6 +64,13 @@ func TestSettingsAreTheEnvironmentsThenTheResources(t *testing.T) {
 			[]string{"NODE_WORKERS"},
 		},
 		{
+			"old manifests say profile of what namespaces become",
+			Environment{"ENABLED_CONTROLLERS": "policy,profile,workloadendpoint"},
+			"", true,
+			Settings{slog.LevelInfo, true, 9094, 0, nil, copies(10*time.Minute, 5*time.Minute, "policy", "namespace", "workloadendpoint"), nil, false},
+			nil,
+		},
+		{
 			"what is copied", nil,
 			`"etcdV3CompactionPeriod":"0s","controllers":{"policy":{"reconcilerPeriod":"3m"},"workloadEndpoint":{"reconcilerPeriod":"90s"},"serviceAccount":{"reconcilerPeriod":"never"}}`, true,
 			Settings{slog.LevelInfo, true, 9094, 0, nil, copies(0, 90*time.Second, "policy", "serviceaccount", "workloadendpoint"), nil, false},

@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// OrchestratorOpenStack is spec.orchestrator of what Neutron's ports become.
+const OrchestratorOpenStack = "openstack"
+
 // WorkloadEndpointName returns the name that a workload endpoint must have:
 // node, orchestrator, workload and endpoint joined by dashes; a dash inside a
 // part is doubled. What stands for the workload depends on the orchestrator.

@@ -207,7 +207,7 @@ func TestOfPoolsWithOneCIDRTheFirstByNameCounts(t *testing.T) {
 		g.Flush()
 		h := g.Intents().Host
 		got := fmt.Sprint(h.NAT.From, " ", h.LocalSubnet.Pools, " ", g.reach.Wanted()[intent.VXLAN])
-		if unfit := g.unfit(netip.MustParseAddr("10.65.0.9")); got != tt.want || unfit != tt.unfit {
+		if unfit := g.unfit(netip.MustParseAddr("10.65.0.9"), false); got != tt.want || unfit != tt.unfit {
 			t.Errorf("%s: got %q and %q, want %q and %q", tt.name, got, unfit, tt.want, tt.unfit)
 		}
 	}

@@ -29,16 +29,22 @@ type floating struct {
 type keys map[string]struct{}
 
 // claim is one workload's: to a floating address, or to an interface.
-type claim struct{ created, key string }
+type claim struct {
+	created, key string
+	neutrons     bool // a floating address that Neutron gave, whose record alone says who has it: no tenant asks for one by an annotation
+}
 
-// before orders claims: the older workload's first, so that one that comes later takes nothing away.
+// before orders claims: Neutron's before others, and then the older workload's first, so that one that comes later takes nothing away.
 func (a claim) before(b claim) int {
-	unknown := func(c claim) int { return map[bool]int{true: 1}[c.created == ""] }
-	return cmp.Or(cmp.Compare(unknown(a), unknown(b)), cmp.Compare(a.created, b.created), cmp.Compare(a.key, b.key))
+	last := func(is bool) int { return map[bool]int{true: 1}[is] }
+	return cmp.Or(cmp.Compare(last(!a.neutrons), last(!b.neutrons)), cmp.Compare(last(a.created == ""), last(b.created == "")), cmp.Compare(a.created, b.created), cmp.Compare(a.key, b.key))
 }
 
 // holder is who has a floating address, or why nobody can.
-type holder struct{ key, unfit string }
+type holder struct {
+	key, unfit string
+	neutrons   bool
+}
 
 func newFloating() floating {
 	return floating{
@@ -81,9 +87,10 @@ func put(m map[netip.Addr]keys, a netip.Addr, key string, is bool) {
 }
 
 // claim takes over what a workload asks for.
-func (f *floating) claim(key, created string, nats []intent.NAT) {
+func (f *floating) claim(c claim, nats []intent.NAT) {
+	key := c.key
 	for _, n := range f.asked[key] {
-		rest := slices.DeleteFunc(f.claims[n.External], func(c claim) bool { return c.key == key })
+		rest := slices.DeleteFunc(f.claims[n.External], func(o claim) bool { return o.key == key })
 		if f.claims[n.External] = rest; len(rest) == 0 {
 			delete(f.claims, n.External)
 			delete(f.owners, n.External)
@@ -103,7 +110,6 @@ func (f *floating) claim(key, created string, nats []intent.NAT) {
 		if len(cs) == 0 {
 			f.fresh[n.External] = struct{}{}
 		}
-		c := claim{created, key}
 		at, _ := slices.BinarySearchFunc(cs, c, claim.before)
 		f.claims[n.External] = slices.Insert(cs, at, c)
 		f.again[n.External] = struct{}{}
@@ -190,7 +196,7 @@ func (g *Graph) settleFloating() {
 			delete(f.decided, a)
 			continue
 		}
-		now := holder{key: claims[0].key, unfit: g.unfit(a)}
+		now := holder{claims[0].key, g.unfit(a, claims[0].neutrons), claims[0].neutrons}
 		if f.decided[a] == now {
 			continue
 		}
@@ -224,11 +230,12 @@ func (g *Graph) findOwners() {
 
 const workloadsPrefix = api.ResourcesPrefix + "workloadendpoints/"
 
-// unfit returns why an address can be nobody's floating address; empty: it can.
-func (g *Graph) unfit(a netip.Addr) string {
+// unfit returns why an address can be nobody's floating address; empty: it can. Those of Neutron's are in force anyway, as upstream's are, in any pool
+// or none.
+func (g *Graph) unfit(a netip.Addr, neutrons bool) string {
 	inside := false
 	for _, p := range g.pools {
-		if !p.cidr.Contains(a) {
+		if neutrons || !p.cidr.Contains(a) {
 			continue
 		}
 		if !p.has {
@@ -237,9 +244,9 @@ func (g *Graph) unfit(a netip.Addr) string {
 		inside = true
 	}
 	switch {
-	case g.config.Settings.FloatingIPs != "Enabled":
+	case !neutrons && g.config.Settings.FloatingIPs != "Enabled":
 		return "is not in force: floatingIPs is not Enabled in the FelixConfiguration"
-	case !inside:
+	case !neutrons && !inside:
 		return "is in no IPPool"
 	case len(g.floats.owners[a]) > 0:
 		return "is a workload's own address"
@@ -256,7 +263,11 @@ func (f *floating) refusal(key string, a netip.Addr) string {
 		return d.unfit
 	}
 	ref, _ := api.ParseKey(d.key)
-	return "is that of " + ref.Namespace + "/" + ref.Name + ", which was there before"
+	why := ", which was there before"
+	if d.neutrons {
+		why = ", to which OpenStack gave it"
+	}
+	return "is that of " + ref.Namespace + "/" + ref.Name + why
 }
 
 // held returns the floating addresses that a workload has.

@@ -10,13 +10,19 @@ import (
 
 // floats is a workload of a node with a floating address and others.
 func floats(node, name, created, own string, external ...string) api.Update {
+	return floatsOf("k8s", node, name, created, own, external...)
+}
+
+// floatsOf is one of an orchestrator.
+func floatsOf(orchestrator, node, name, created, own string, external ...string) api.Update {
 	nats := make([]string, len(external))
 	for i, e := range external {
 		nats[i] = fmt.Sprintf(`{"internalIP":%q,"externalIP":%q}`, own, e)
 	}
-	return rawUpdate("workloadendpoints/ns/"+node+"-k8s-"+name+"-eth0", fmt.Sprintf(`{"kind":"WorkloadEndpoint","metadata":{"name":"%s-k8s-%s-eth0","namespace":"ns","creationTimestamp":%q},`+
-		`"spec":{"orchestrator":"k8s","node":%q,"pod":%q,"endpoint":"eth0","interfaceName":"cali%s","ipNetworks":["%s/32"],"ipNATs":[%s]}}`,
-		node, name, created, node, name, name, own, strings.Join(nats, ",")))
+	resource := node + "-" + orchestrator + "-" + name + "-eth0"
+	return rawUpdate("workloadendpoints/ns/"+resource, fmt.Sprintf(`{"kind":"WorkloadEndpoint","metadata":{"name":%q,"namespace":"ns","creationTimestamp":%q},`+
+		`"spec":{"orchestrator":%q,"node":%q,"pod":%q,"workload":%q,"endpoint":"eth0","interfaceName":"cali%s","ipNetworks":["%s/32"],"ipNATs":[%s]}}`,
+		resource, created, orchestrator, node, name, name, name, own, strings.Join(nats, ",")))
 }
 
 func TestWhoHasAFloatingAddress(t *testing.T) {
@@ -25,6 +31,10 @@ func TestWhoHasAFloatingAddress(t *testing.T) {
 	felix := func(value string) api.Update {
 		return rawUpdate("felixconfigurations/default", `{"kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"floatingIPs":"`+value+`"}}`)
 	}
+	neutrons := func(external ...string) api.Update {
+		return floatsOf("openstack", "h1", "os", late, "10.0.0.9", external...)
+	}
+	atAnother := floatsOf("openstack", "h2", "os", late, "10.0.0.9", "10.9.0.1")
 	a, b := floats("h1", "a", late, "10.0.0.1", "10.9.0.1"), floats("h1", "b", early, "10.0.0.2")
 	g := New("h1")
 	g.SetInSync()
@@ -50,7 +60,13 @@ func TestWhoHasAFloatingAddress(t *testing.T) {
 		{"there are two", []api.Update{poolUpdate("p", `"cidr":"10.9.0.0/24"`), floats("h1", "a", late, "10.0.0.1", "10.9.0.1", "10.9.0.2")}, "a=10.9.0.1 a=10.9.0.2", ""},
 		{"they are disabled", []api.Update{felix("Disabled")}, "", "floatingIPs is not Enabled"},
 		{"enabled again", []api.Update{felix("enabled")}, "a=10.9.0.1 a=10.9.0.2", ""},
-		{"the workload is gone", []api.Update{gone(a)}, "", ""},
+		{"OpenStack's have them, whatever the setting says, and need no pool", []api.Update{felix("Disabled"), gone(a), neutrons("10.9.0.1", "203.0.113.7")}, "os=10.9.0.1 os=203.0.113.7", ""},
+		{"before what pods say, whose is older", []api.Update{felix("Enabled"), floats("h1", "a", early, "10.0.0.1", "10.9.0.1")}, "os=10.9.0.1 os=203.0.113.7", "is that of ns/h1-openstack-os-eth0"},
+		{"also on another host", []api.Update{neutrons(), atAnother}, "", "is that of ns/h2-openstack-os-eth0"},
+		{"a pod has what OpenStack takes back", []api.Update{{Key: atAnother.Key}}, "a=10.9.0.1", ""},
+		{"a pod needs a pool", []api.Update{floats("h1", "a", early, "10.0.0.1", "203.0.113.7")}, "", "is in no IPPool"},
+		{"a node's address is nobody else's", []api.Update{gone(a), rawUpdate("nodes/h3", `{"spec":{"bgp":{"ipv4Address":"203.0.113.7/24"}}}`), neutrons("203.0.113.7")}, "", "is a node's address"},
+		{"the workload is gone", []api.Update{gone(neutrons())}, "", ""},
 	} {
 		g.Update(step.update)
 		problems := fmt.Sprint(g.Problems())
@@ -72,7 +88,7 @@ func TestWhoHasAFloatingAddress(t *testing.T) {
 		}
 		routed := 0
 		for _, r := range g.Intents().Routes {
-			if strings.HasPrefix(r.Dst.String(), "10.9.0.") && r.Link == "calia" || r.Link == "calib" && r.Dst.String() == "10.9.0.1/32" {
+			if strings.HasPrefix(r.Dst.String(), "10.9.0.") && r.Link == "calia" || r.Link == "calib" && r.Dst.String() == "10.9.0.1/32" || r.Link == "calios" && r.Dst.String() != "10.0.0.9/32" {
 				routed++
 			}
 		}

@@ -272,7 +272,7 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	switch ref.Kind {
 	case api.KindWorkloadEndpoint:
 		g.floats.owns(key, g.sources.Get(key), "")
-		g.floats.claim(key, "", nil)
+		g.floats.claim(claim{key: key}, nil)
 		g.removeSource(key)
 		g.removeLocal(key)
 	case api.KindHostEndpoint:

@@ -36,7 +36,7 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 	src := sourceOf(w.Spec.IPNetworks, workloadPorts(w))
 	nats := natsOf(w, s.Closed)
 	g.floats.owns(key, g.sources.Get(key), src.Addrs)
-	g.floats.claim(key, w.Metadata.CreationTimestamp, nats)
+	g.floats.claim(claim{w.Metadata.CreationTimestamp, key, w.Spec.Orchestrator == api.OrchestratorOpenStack}, nats)
 	g.putSource(key, own, w.Spec.Profiles, src)
 	if w.Spec.Node != g.node {
 		g.removeLocal(key)
@@ -86,7 +86,7 @@ func (a claim) newer(b claim) int {
 
 // claim adds a workload that names an interface.
 func (g *Graph) claim(l *local) {
-	c := claim{l.created, l.key}
+	c := claim{created: l.created, key: l.key}
 	at, _ := slices.BinarySearchFunc(g.links[l.link], c, claim.newer)
 	g.links[l.link] = slices.Insert(g.links[l.link], at, c)
 	g.linkChanged(l.link)
@@ -104,7 +104,7 @@ func (g *Graph) unclaim(l *local) {
 	if l.id.Kind == intent.Host {
 		return // several may name one interface: see verdict
 	}
-	at, _ := slices.BinarySearchFunc(g.links[l.link], claim{l.created, l.key}, claim.newer)
+	at, _ := slices.BinarySearchFunc(g.links[l.link], claim{created: l.created, key: l.key}, claim.newer)
 	if g.links[l.link] = slices.Delete(g.links[l.link], at, at+1); len(g.links[l.link]) == 0 {
 		delete(g.links, l.link)
 	}

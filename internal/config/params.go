@@ -67,7 +67,7 @@ var params = []Param{
 		func(s *Settings) *string { return &s.EndpointToHost }, "Drop", "Return", "Accept"),
 	oneOf("ipForwarding", "Enabled", "Disabled: the agent does not make a router of the host, for one that has no workloads; what is on it does not turn off",
 		func(s *Settings) *string { return &s.Forwarding }, "Enabled", "Disabled"),
-	oneOf("floatingIPs", "Disabled", "Enabled: workloads are reached by the floating addresses that they ask for (ipNATs, annotation floatingIPs), as docs/floating.md says",
+	oneOf("floatingIPs", "Disabled", "Enabled: workloads are reached by the floating addresses that they ask for (ipNATs, annotation floatingIPs), as docs/floating.md says; those of OpenStack's ports are there anyway",
 		func(s *Settings) *string { return &s.FloatingIPs }, "Enabled", "Disabled"),
 	oneOf("serviceLoopPrevention", "Drop", "what packets get that the host forwards to an address of services (serviceClusterIPs, serviceLoadBalancerIPs, serviceExternalIPs of its BGPConfiguration) which nothing on it translated: the router that they would go to sends them back here. Drop; Reject, with an ICMP error; Disabled: they go round until their hop limit ends",
 		func(s *Settings) *string { return &s.ServiceLoops }, "Drop", "Reject", "Disabled"),

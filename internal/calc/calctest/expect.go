@@ -127,7 +127,7 @@ func (x *expected) second(s api.Stored) {
 		x.sources = append(x.sources, src)
 		if s.Closed == "" {
 			for _, n := range r.Spec.IPNATs {
-				x.asks = append(x.asks, floatingAsk{n.ExternalIP, n.InternalIP, r.Metadata.CreationTimestamp, s.Key})
+				x.asks = append(x.asks, floatingAsk{n.ExternalIP, n.InternalIP, r.Metadata.CreationTimestamp, s.Key, r.Spec.Orchestrator == "openstack"})
 			}
 		}
 		for _, n := range src.nets {

@@ -10,21 +10,26 @@ import (
 )
 
 // floatingAsk is a floating address that a workload asks for.
-type floatingAsk struct{ external, internal, created, key string }
+type floatingAsk struct {
+	external, internal, created, key string
+	neutrons                         bool // OpenStack's
+}
 
-// floatingOf are the floating addresses that a workload has: those in pools for workloads that nobody has as its own, if it asked first.
+// floatingOf are the floating addresses that a workload has: those in pools for workloads that nobody has as its own, if it asked first. OpenStack's are
+// before all others, also in no pool, and also where floating addresses are disabled.
 func (x *expected) floatingOf(key string) (out []floatingAsk) {
-	if setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.FloatingIPs }), "Disabled") != "Enabled" {
-		return nil
-	}
+	enabled := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.FloatingIPs }), "Disabled") == "Enabled"
 	for _, a := range x.asks {
 		addr, err := netip.ParseAddr(a.external)
-		if a.key != key || err != nil || !x.forWorkloads(addr) || slices.Contains(x.taken(), addr) {
+		if a.key != key || err != nil || !a.neutrons && !(enabled && x.forWorkloads(addr)) || slices.Contains(x.taken(), addr) {
 			continue
 		}
 		if !slices.ContainsFunc(x.asks, func(o floatingAsk) bool {
+			if o.external != a.external || o.key == a.key || o.neutrons != a.neutrons {
+				return o.external == a.external && o.neutrons && !a.neutrons
+			}
 			known := (o.created != "") == (a.created != "")
-			return o.external == a.external && o.key != a.key && (!known && o.created != "" || known && (o.created < a.created || o.created == a.created && o.key < a.key))
+			return !known && o.created != "" || known && (o.created < a.created || o.created == a.created && o.key < a.key)
 		}) {
 			out = append(out, a)
 		}

@@ -421,7 +421,9 @@ func (w *Cluster) workload(i int) object {
 	spec["profiles"] = profiles
 	made := resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)
 	if w.cfg.Pools > 0 && w.maybe(0.5) {
-		w.float(p, spec)
+		if w.float(p, spec); w.maybe(0.2) {
+			spec["orchestrator"], labels[api.LabelOrchestrator] = "openstack", "openstack"
+		}
 	}
 	if w.maybe(0.7) {
 		made["metadata"].(object)["creationTimestamp"] = pick(w, []string{"2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"})

@@ -15,7 +15,7 @@ import (
 
 // Names of upstream's networking-calico, by which users' own policies select.
 const (
-	orchestrator     = "openstack"
+	orchestrator     = api.OrchestratorOpenStack
 	labelGroup       = "sg.projectcalico.org/openstack-"
 	labelGroupName   = "sg-name.projectcalico.org/openstack-"
 	labelProject     = "projectcalico.org/openstack-project-id"

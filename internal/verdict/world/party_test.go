@@ -49,6 +49,18 @@ func TestAFloatingAddressIsOfTheFirstPoolOfItsCIDR(t *testing.T) {
 	}
 }
 
+// TestFloatingAddressesOfOpenStackAreThere without a pool and a setting, and go before those that pods ask for.
+func TestFloatingAddressesOfOpenStackAreThere(t *testing.T) {
+	w := New(updates(t, `WorkloadEndpoint os/h1-openstack-vm-port {workload: vm, node: h1, orchestrator: openstack, endpoint: port, interfaceName: tap1, ipNetworks: [10.0.0.1/32], ipNATs: [{internalIP: 10.0.0.1, externalIP: 10.9.0.1}]}
+		WorkloadEndpoint a/h1-k8s-web-eth0 {workload: web, pod: web, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali1, ipNetworks: [10.0.0.2/32], ipNATs: [{internalIP: 10.0.0.2, externalIP: 10.9.0.1}, {internalIP: 10.0.0.2, externalIP: 10.9.0.2}]}
+		IPPool a {cidr: 10.9.0.0/24, allowedUses: [LoadBalancer]}`))
+	for a, want := range map[string]string{"10.9.0.1": "os/h1-openstack-vm-port", "10.9.0.2": ""} {
+		if p, err := w.Resolve(a); err != nil || p.Endpoint != want {
+			t.Errorf("%s is that of %q, %v, want %q", a, p.Endpoint, err, want)
+		}
+	}
+}
+
 func TestAnAnswerHasTheWholeWay(t *testing.T) {
 	w := New(append(updates(t, base), updates(t, `Tier sec {order: 1}
 GlobalNetworkPolicy a {tier: sec, selector: app == "db", ingress: [{action: Log}, {action: Pass, protocol: TCP}]}

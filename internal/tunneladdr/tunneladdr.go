@@ -2,7 +2,7 @@
 //
 // In: updates of pools and of this node's Node, from the agent's syncer, settings, and keys of devices. Out: while a pool that selects the node
 // wants a tunnel, or settings want WireGuard, an address of such a pool is assigned to the node and stands in its Node; when none does, it is
-// taken out of the Node, and then released. Handles and attributes are those that upstream's nodes use. A public key stands in the Node while
+// taken out of the Node, and then released. A disabled pool gives none, and what it gave stays until another gives one. Handles and attributes are those that upstream's nodes use. A public key stands in the Node while
 // the device has it.
 //
 // What is assigned is found by its handle, so that no crash loses an address. Nothing is written before the datastore is known whole,
@@ -171,21 +171,29 @@ func (k *Controller) asks(f int, s api.IPPoolSpec) bool {
 	return mode == "Always" || mode == "CrossSubnet"
 }
 
-// wanting are the names and the CIDRs of pools that want a tunnel of a kind to this node, sorted by name. One that is being deleted counts if no
-// other wants it: its workloads are reached through the tunnel until it is gone.
-func (k *Controller) wanting(f int) (names []string, cidrs []netip.Prefix) {
-	for _, deleted := range []bool{false, true} {
+// wish is which pools want a tunnel to this node.
+type wish struct {
+	names []string // sorted
+	cidrs []netip.Prefix
+	give  bool // they give addresses; else one that the node has of them stays
+}
+
+// wanting are the pools that want a tunnel of a kind. Those that give no addresses, being disabled or deleted, count if no other wants it: their
+// workloads are reached through the tunnel.
+func (k *Controller) wanting(f int) (w wish) {
+	for _, w.give = range []bool{true, false} {
 		for _, key := range slices.Sorted(maps.Keys(k.pools)) {
-			if p := k.pools[key]; (p.Metadata.DeletionTimestamp != "") == deleted && k.wants(f, p.Spec) {
+			p := k.pools[key]
+			if gives := p.Metadata.DeletionTimestamp == "" && !p.Spec.Disabled; gives == w.give && k.wants(f, p.Spec) {
 				ref, _ := api.ParseKey(key)
-				names, cidrs = append(names, ref.Name), append(cidrs, netip.MustParsePrefix(p.Spec.CIDR).Masked())
+				w.names, w.cidrs = append(w.names, ref.Name), append(w.cidrs, netip.MustParsePrefix(p.Spec.CIDR).Masked())
 			}
 		}
-		if len(names) > 0 {
+		if len(w.names) > 0 {
 			break
 		}
 	}
-	return names, cidrs
+	return w
 }
 
 // wants reports whether a pool is of the family of a kind of tunnels, and wants one to this node.
@@ -217,18 +225,18 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 		if ends[f].mode == nil && !known {
 			continue
 		}
-		names, cidrs := k.wanting(f)
-		state := fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))
+		want := k.wanting(f)
+		state := fmt.Sprint(want, *ends[f].field(&k.node.Spec))
 		if was := k.settled[f]; was.state == state && (was.until.IsZero() || time.Now().Before(was.until)) {
 			again = earlier(again, was.until)
 			continue
 		}
-		if err := k.settle(ctx, f, names, cidrs); err != nil {
+		if err := k.settle(ctx, f, want); err != nil {
 			errs = append(errs, fmt.Errorf("the %s address of the tunnel: %w", ends[f].name, err))
 			continue
 		}
-		k.settled[f] = settled{state: fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))}
-		if len(names) > 0 {
+		k.settled[f] = settled{state: fmt.Sprint(want, *ends[f].field(&k.node.Spec))}
+		if len(want.names) > 0 {
 			k.settled[f].until = time.Now().Add(lookAgain + rand.N(lookAgain/5)) // not all nodes at once
 		}
 		again = earlier(again, k.settled[f].until)
@@ -273,22 +281,15 @@ func (k *Controller) publish(ctx context.Context) error {
 }
 
 // settle makes the address of one kind right.
-func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []netip.Prefix) error {
+func (k *Controller) settle(ctx context.Context, f int, want wish) error {
 	handle := ends[f].handle + k.cfg.Node
 	stored, _ := netip.ParseAddr(*ends[f].field(&k.node.Spec))
 	had, err := k.had(ctx, f, handle, stored)
 	if err != nil {
 		return err
 	}
-	if len(names) == 0 {
-		if err := k.write(ctx, f, ""); err != nil { // first nobody believes in it any more
-			return err
-		}
-		_, err := k.addresses.ReleaseByHandle(ctx, handle)
-		return err
-	}
 	fits := func(a netip.Addr) bool {
-		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(a) })
+		return slices.ContainsFunc(want.cidrs, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	keep := netip.Addr{}
 	for _, a := range had {
@@ -296,8 +297,16 @@ func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []
 			keep = a
 		}
 	}
-	if !keep.IsValid() {
-		if keep, err = k.assign(ctx, f, handle, cidrs, stored, fits(stored)); err != nil {
+	switch {
+	case keep.IsValid():
+	case len(want.names) == 0 || !want.give:
+		if err := k.write(ctx, f, ""); err != nil { // first nobody believes in it any more
+			return err
+		}
+		_, err := k.addresses.ReleaseByHandle(ctx, handle)
+		return err
+	default:
+		if keep, err = k.assign(ctx, f, handle, want.cidrs, stored, fits(stored)); err != nil {
 			return err
 		}
 	}

@@ -161,6 +161,28 @@ func TestTheAddressOfATunnelIsOfThePoolThatHasTheRange(t *testing.T) {
 	})
 }
 
+// TestADisabledPoolGivesNoAddress, so that none is tried; one that it gave stays until another pool gives one, since workloads are reached through it.
+func TestADisabledPoolGivesNoAddress(t *testing.T) {
+	enabled := pool(`"cidr":"10.65.0.0/24","vxlanMode":"Always"`)
+	disabled := strings.Replace(enabled, `"cidr"`, `"disabled":true,"cidr"`, 1)
+	k := New(Config{Node: "h1", Store: storetest.New(t), Log: slog.New(slog.DiscardHandler)})
+	k.observe(api.Update{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(node)})
+	k.observe(api.Update{Key: api.ResourcesPrefix + "ippools/p", Value: []byte(disabled)})
+	if _, err := k.reconcile(t.Context(), "h1"); err != nil {
+		t.Errorf("of a disabled pool alone: %v", err)
+	}
+	run(t, map[string]string{"nodes/h1": node, "ippools/p": disabled}, func(b *bench) {
+		first := ""
+		b.want("disabled", none)
+		b.put("ippools/p", enabled)
+		b.want("enabled", func(v4, _ string) bool { first = v4; return in("10.65.0.0/24")(v4) })
+		b.put("ippools/p", disabled)
+		b.want("disabled again", func(v4, _ string) bool { return v4 == first })
+		b.put("ippools/q", strings.NewReplacer(`"p"`, `"q"`, ".65.", ".66.").Replace(enabled))
+		b.want("another", in4("10.66.0.0/24"))
+	})
+}
+
 // TestTheAddressOfAPoolThatIsBeingDeleted is kept while no other pool wants the tunnel: workloads of the pool are reached through it.
 func TestTheAddressOfAPoolThatIsBeingDeleted(t *testing.T) {
 	vxlan := `"cidr":"10.65.0.0/24","vxlanMode":"Always"`

@@ -37,10 +37,12 @@ type Config struct {
 	// datastore that is not Kubernetes: there who watches its nodes knows by it which Node is whose.
 	NodeRef string
 	Anyway  bool          // write an address that another node has
-	Poll    time.Duration // look again without an event; zero means 60s
-	Settle  time.Duration // wait for interfaces that change to come to rest; zero means 1s
-	Store   datastore.Store
-	Read    datastore.Store // what is watched; nil: Store
+	Poll    time.Duration // look again without an event; zero means Interval
+	// Interval is Poll in AUTODETECT_POLL_INTERVAL. Empty, or no duration, of which the log warns, means 60s.
+	Interval string
+	Settle   time.Duration // wait for interfaces that change to come to rest; zero means 1s
+	Store    datastore.Store
+	Read     datastore.Store // what is watched; nil: Store
 	// Lasting: the Node is the node's own knowledge, so that one which is gone is written again as it was last seen.
 	Lasting bool
 	Look    func(context.Context) (nodeaddr.Host, error)
@@ -48,6 +50,20 @@ type Config struct {
 	// Failed has each error that does not go away by itself: what keeps the Node from being written. Nil: the log alone has it.
 	Failed func(error)
 	Log    *slog.Logger
+}
+
+// interval reads Interval. A wrong one does not end a start: a node that started with upstream starts.
+func (c Config) interval() time.Duration {
+	const usual = time.Minute
+	if c.Interval == "" {
+		return usual
+	}
+	d, err := time.ParseDuration(c.Interval)
+	if err != nil || d <= 0 {
+		c.Log.Warn("AUTODETECT_POLL_INTERVAL has no effect: want a duration such as 60s, which is in effect", "value", c.Interval)
+		return usual
+	}
+	return d
 }
 
 // Idle reports whether there is nothing to keep.
@@ -70,7 +86,7 @@ type Controller struct {
 // New returns a Controller, which does nothing until Run.
 func New(c Config) *Controller {
 	if c.Poll == 0 {
-		c.Poll = time.Minute
+		c.Poll = c.interval()
 	}
 	if c.Settle == 0 {
 		c.Settle = time.Second

@@ -445,3 +445,14 @@ func awaitNode(t *testing.T, store datastore.Store, text string) {
 		}
 	}
 }
+
+// TestAWrongIntervalIsTheDefault, as with upstream: a node with a mistake in it starts.
+func TestAWrongIntervalIsTheDefault(t *testing.T) {
+	for value, want := range map[string]time.Duration{"": time.Minute, "10s": 10 * time.Second, "soon": time.Minute, "60": time.Minute, "0s": time.Minute, "-1m": time.Minute} {
+		var out bytes.Buffer
+		k := New(Config{Interval: value, Log: slog.New(slog.NewTextHandler(&out, nil))})
+		if warned := strings.Contains(out.String(), "level=WARN") && strings.Contains(out.String(), "value="+value); k.cfg.Poll != want || warned != (value != "" && value != "10s") {
+			t.Errorf("%q: %s, and the log has %q; want %s", value, k.cfg.Poll, out.String(), want)
+		}
+	}
+}

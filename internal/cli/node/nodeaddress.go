@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -61,11 +60,7 @@ func (a *addressing) config() (cfg nodekeep.Config, err error) {
 	}
 	cfg.NodeRef = os.Getenv("CALICO_K8S_NODE_REF")
 	cfg.Anyway = strings.EqualFold(os.Getenv("DISABLE_NODE_IP_CHECK"), "true")
-	if text := os.Getenv("AUTODETECT_POLL_INTERVAL"); text != "" {
-		if cfg.Poll, err = time.ParseDuration(text); err != nil || cfg.Poll <= 0 {
-			return cfg, console.Usage("node: AUTODETECT_POLL_INTERVAL is %q: want a duration such as 60s", text)
-		}
-	}
+	cfg.Interval = os.Getenv("AUTODETECT_POLL_INTERVAL")
 	return cfg, nil
 }
 

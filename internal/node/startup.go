@@ -63,6 +63,8 @@ type Startup struct {
 	Node    string
 	Pools   Pools // but for Subnets and Unasked, which follow
 	PerNode bool  // the datastore is to have settings of this node, as upstream's etcd has and its Kubernetes has not
+	// Datastore is what clusterType says of the datastore, after all else: kdd, where it is Kubernetes' API. Empty: nothing.
+	Datastore string
 	// Kubernetes reads what else knows of the cluster. Nil: nothing does.
 	Kubernetes func(context.Context) (Kubernetes, error)
 	Log        *slog.Logger
@@ -91,7 +93,11 @@ func (s Startup) Fill(ctx context.Context, store datastore.Store) error {
 		err = nil
 	}
 	left, ready := resources.Ensure(ctx, store)
-	err = errors.Join(ready, addTypes(ctx, store, append(clusterTypes(), k.Types...), s.Log), err)
+	types := append(clusterTypes(), k.Types...)
+	if s.Datastore != "" {
+		types = append(types, s.Datastore)
+	}
+	err = errors.Join(ready, addTypes(ctx, store, types, s.Log), err)
 	for _, ensure := range []func(context.Context, datastore.Store) error{s.settings, s.ownSettings, s.bgp, s.ipam} {
 		switch e := ensure(ctx, store); {
 		case errors.Is(e, datastore.ErrUnauthorized): // upstream's older manifests do not let a node write all of these

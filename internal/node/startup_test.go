@@ -100,6 +100,7 @@ func TestAStartMakesWhatUpstreamsNodeMakes(t *testing.T) {
 	t.Setenv("CLUSTER_TYPE", "k8s,bgp")
 	c := newCLI(t)
 	s := start(t)
+	s.Datastore = "kdd"
 	s.Kubernetes = func(context.Context) (node.Kubernetes, error) {
 		return node.Kubernetes{Types: []string{"kubeadm"}, Subnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}, nil
 	}
@@ -124,7 +125,7 @@ func TestAStartMakesWhatUpstreamsNodeMakes(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{
-		"clusterinformations/default": `"clusterType":"twill,k8s,bgp,kubeadm"`, "ippools/default-ipv4-ippool": `"cidr":"10.244.0.0/16"`,
+		"clusterinformations/default": `"clusterType":"twill,k8s,bgp,kubeadm,kdd"`, "ippools/default-ipv4-ippool": `"cidr":"10.244.0.0/16"`,
 		"felixconfigurations/default": `"reportingInterval":"0s"`, "felixconfigurations/node.h1": `"defaultEndpointToHostAction":"Return"`,
 		"bgpconfigurations/default": `"spec":{}`,
 	} {

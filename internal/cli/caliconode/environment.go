@@ -40,7 +40,7 @@ func variables() []variable {
 		{"CALICO_NETWORKING_BACKEND", "caliconode.TestProbesAskTheAgentAndTheSpeaker", "vxlan and none: no BGP"},
 		{"CALICO_ROUTER_ID", "lab.TestTheEnvironmentOfANodeIsWhatItBecomes", "the router ID, or hash"},
 		{"NO_DEFAULT_POOLS", testUnasked, "make no pool"},
-		{"CLUSTER_TYPE", testStart, "added to clusterType of ClusterInformation, as are kubeadm and rancher where -startup finds their ConfigMaps"},
+		{"CLUSTER_TYPE", testStart, "added to clusterType of ClusterInformation, as are kubeadm and rancher where -startup finds their ConfigMaps, and kdd with Kubernetes as the datastore"},
 		{"CALICO_K8S_NODE_REF", testStart, "the node's name in Kubernetes, for spec.orchRefs of its Node; with Kubernetes as the datastore a node has the name that Kubernetes has for it"},
 		{"CALICO_IPV4POOL_CIDR", testStart, "the first IPv4 pool, or none; without it -startup makes kubeadm's podSubnet one, or 192.168.0.0/16, or the first of 172.16.0.0/16 to 172.31.0.0/16 in which the host has no network; twill node makes none"},
 		{"CALICO_IPV6POOL_CIDR", testPools, "the same for IPv6: kubeadm's podSubnet, or a random prefix of fd00::/8, if the host has IPv6"},

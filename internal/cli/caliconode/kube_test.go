@@ -64,7 +64,7 @@ data:
 	}
 	defer s.Close()
 	for key, want := range map[string]string{
-		"ippools/default-ipv4-ippool": `"10.244.0.0/16"`, "clusterinformations/default": `"twill,k8s,kubeadm"`, "felixconfigurations/default": `"reportingInterval":"0s"`,
+		"ippools/default-ipv4-ippool": `"10.244.0.0/16"`, "clusterinformations/default": `"twill,k8s,kubeadm,kdd"`, "felixconfigurations/default": `"reportingInterval":"0s"`,
 		"bgpconfigurations/default": "default", "nodes/h1": `"198.51.100.7/24"`,
 	} {
 		if u, err := s.Get(ctx, api.ResourcesPrefix+key); err != nil || !strings.Contains(string(u.Value), want) {

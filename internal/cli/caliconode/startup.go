@@ -19,6 +19,9 @@ import (
 // startup is what the start of upstream's node makes in the datastore, by this host and its environment.
 func startup(ctx context.Context, e *conn.Env, l conn.Local) (node.Startup, error) {
 	s := node.Startup{Node: l.Node, Log: e.Log(), PerNode: !l.Kubernetes()}
+	if l.Kubernetes() {
+		s.Datastore = "kdd"
+	}
 	s.Pools.Unasked = true
 	_, err := os.Stat("/proc/sys/net/ipv6")
 	s.Pools.IPv6 = err == nil

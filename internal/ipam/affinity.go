@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
 )
 
 // BlockArgs asks for a block with a free address, before an address is needed.
@@ -139,9 +140,12 @@ func (a *Allocator) ReleaseAffinity(ctx context.Context, owner api.Owner, p neti
 
 // RetirePool disables a pool and gives up its blocks, before it is deleted: empty
 // ones go at once, the others with their last address. It returns how many
-// addresses of it are in use.
-func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(stored []byte) ([]byte, error)) (int, error) {
+// addresses of it are in use. [datastore.ErrConflict]: the pool is not at this revision (the zero value is any), and nothing was changed.
+func (a *Allocator) RetirePool(ctx context.Context, key string, at api.Revision, disable func(stored []byte) ([]byte, error)) (int, error) {
 	u, err := a.store.Get(ctx, key)
+	if err == nil && !at.IsZero() && u.Revision != at {
+		err = datastore.ErrConflict
+	}
 	if err != nil {
 		return 0, err
 	}

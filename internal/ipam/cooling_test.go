@@ -60,7 +60,7 @@ func TestABlockIsEmptyWhenItsAddressesHaveRested(t *testing.T) {
 		{
 			"its pool retires",
 			func(f *fixture) error {
-				_, err := f.RetirePool(t.Context(), api.KeyPrefix(api.KindIPPool, "")+"p", func(stored []byte) ([]byte, error) { return stored, nil })
+				_, err := f.RetirePool(t.Context(), api.KeyPrefix(api.KindIPPool, "")+"p", api.Revision{}, func(stored []byte) ([]byte, error) { return stored, nil })
 				return err
 			},
 			`block 10.0.0.0/30 of "": 0 used`, ``,

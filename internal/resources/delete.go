@@ -14,7 +14,8 @@ import (
 
 // Deletion says how a resource goes.
 type Deletion struct {
-	// Revision is the only metadata.resourceVersion that may go; empty: any.
+	// Revision is the only metadata.resourceVersion that may go; empty: any. It is asked for by the first write: of what has another nothing goes that
+	// hangs on it, either.
 	Revision string
 	// Cascade deletes with a node all that hangs on it, and what others left of a node that is gone; and all that is in a namespace.
 	Cascade bool
@@ -71,22 +72,29 @@ func Delete(ctx context.Context, s datastore.Store, ref api.Ref, d Deletion) err
 	key := at.Key
 	revision := api.RevisionOf(d.Revision)
 	if err == nil && ref.Kind == api.KindIPPool {
-		err = d.retire(ctx, s, key, ref)
-		revision = api.Revision{} // retire has changed it just now
+		revision, err = d.retire(ctx, s, key, ref)
 	}
 	if err == nil {
 		err = s.Delete(ctx, key, revision)
 	}
-	if errors.Is(err, datastore.ErrConflict) { // it has changed since the caller looked, or is gone
-		if stale := CheckSeen(ctx, s, ref, d.Revision); stale != nil {
-			return stale
-		}
-		err = fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
-	}
 	if err == nil {
 		d.deleted(ctx, s, ref, at)
 	}
-	return err
+	return d.overtaken(ctx, s, ref, err)
+}
+
+// overtaken says of a conflict what it is: the resource has changed since the caller looked, or is gone.
+func (d Deletion) overtaken(ctx context.Context, s datastore.Store, ref api.Ref, err error) error {
+	if !errors.Is(err, datastore.ErrConflict) {
+		return err
+	}
+	if d.Revision == "" {
+		return fmt.Errorf("%s changed while it was about to be deleted; try again: %w", Short(ref), err)
+	}
+	if stale := CheckSeen(ctx, s, ref, d.Revision); stale != nil {
+		return stale
+	}
+	return fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
 }
 
 // deleted notes that a resource was deleted, or that Kubernetes keeps it for as long as it has finalizers.
@@ -151,6 +159,11 @@ func (d Deletion) node(ctx context.Context, s datastore.Store, ref api.Ref) erro
 	case len(lost) > 0 && !d.Cascade && (d.Agree == nil || !d.Agree(ref, lost)):
 		return &HeldError{Ref: ref, Exists: true, Lost: lost}
 	}
+	if h.Exists && d.Revision != "" {
+		if err := h.Claim(ctx, s, api.RevisionOf(d.Revision)); err != nil {
+			return d.overtaken(ctx, s, ref, err)
+		}
+	}
 	return h.Delete(ctx, s, d.done)
 }
 
@@ -178,9 +191,11 @@ func names(what []string, refs []api.Ref) (out []string) {
 	return append(out, what...)
 }
 
-// retire gives up the blocks of a pool that is about to go.
-func (d Deletion) retire(ctx context.Context, s datastore.Store, key string, ref api.Ref) error {
-	inUse, err := ipam.New(s, ipam.Config{}).RetirePool(ctx, key, func(stored []byte) ([]byte, error) {
+// retire gives up the blocks of a pool that is about to go, and returns the revision at which it may go: any, once it is disabled.
+func (d Deletion) retire(ctx context.Context, s datastore.Store, key string, ref api.Ref) (api.Revision, error) {
+	revision := api.RevisionOf(d.Revision)
+	inUse, err := ipam.New(s, ipam.Config{}).RetirePool(ctx, key, revision, func(stored []byte) ([]byte, error) {
+		revision = api.Revision{}
 		doc, err := Tree(stored)
 		if err != nil {
 			return nil, err
@@ -190,7 +205,7 @@ func (d Deletion) retire(ctx context.Context, s datastore.Store, key string, ref
 	if inUse > 0 && d.InUse != nil {
 		d.InUse(ref, inUse)
 	}
-	return err
+	return revision, err
 }
 
 // find finds a resource by the name that users know, whatever the key says.

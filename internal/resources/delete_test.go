@@ -9,6 +9,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
+	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -76,6 +77,106 @@ func TestDeleteTakesWithItWhatHangsOnIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// overtaken is a store in which somebody changes something just before the first write.
+type overtaken struct {
+	storetest.InMemory
+	by *func()
+}
+
+func (o overtaken) first() {
+	if do := *o.by; do != nil {
+		*o.by = nil
+		do()
+	}
+}
+
+func (o overtaken) Update(ctx context.Context, u api.Update) (api.Update, error) {
+	o.first()
+	return o.InMemory.Update(ctx, u)
+}
+
+func (o overtaken) Delete(ctx context.Context, key string, revision api.Revision) error {
+	o.first()
+	return o.InMemory.Delete(ctx, key, revision)
+}
+
+// TestWhatHasChangedSinceKeepsWhatHangsOnIt: that it is deleted is decided by one write, on the revision that was seen; what hangs on it goes after that.
+func TestWhatHasChangedSinceKeepsWhatHangsOnIt(t *testing.T) {
+	node, endpoint, pool := named(api.KindNode, "h1"), named(api.KindWorkloadEndpoint, "h1-k8s-a-eth0").(*api.WorkloadEndpoint), named(api.KindIPPool, "p").(*api.IPPool)
+	endpoint.Spec = api.WorkloadEndpointSpec{Node: "h1", Orchestrator: "k8s", Pod: "a", Endpoint: "eth0", InterfaceName: "cali1", IPNetworks: []string{"10.0.0.1/32"}}
+	pool.Spec.CIDR = "10.0.0.0/24"
+	for _, tt := range []struct {
+		name   string
+		ref    api.Ref
+		before bool // the change is there before the deletion begins
+		none   bool // there is no change
+	}{
+		{"a node", api.RefOf(node), false, false},
+		{"a node that has changed already", api.RefOf(node), true, false},
+		{"a node that has not", api.RefOf(node), false, true},
+		{"a pool", api.RefOf(pool), false, false},
+		{"a pool that has changed already", api.RefOf(pool), true, false},
+		{"a pool that has not", api.RefOf(pool), false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var change func()
+			s := overtaken{with(t, node, endpoint, pool), &change}
+			a := ipam.New(s.InMemory, ipam.Config{})
+			if _, err := a.Assign(t.Context(), ipam.AutoArgs{Node: "h1", Handle: "x", Num4: 1, Attributes: map[string]string{api.AttributeNode: "h1"}}); err != nil {
+				t.Fatal(err)
+			}
+			seen, err := resources.FindStored(t.Context(), s, tt.ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change = func() {
+				u := seen
+				u.Value = []byte(strings.Replace(string(u.Value), `"metadata":{`, `"metadata":{"labels":{"a":"b"},`, 1))
+				if err := datastore.Put(t.Context(), s.InMemory, u); err != nil {
+					t.Error(err)
+				}
+			}
+			switch {
+			case tt.before:
+				s.first()
+			case tt.none:
+				change = nil
+			}
+			want := content(t, s)
+			if !tt.before && !tt.none {
+				want = "" // of after the change
+				then := change
+				change = func() { then(); want = content(t, s) }
+			}
+			var stale *resources.StaleError
+			err = resources.Delete(t.Context(), s, tt.ref, resources.Deletion{Revision: seen.Revision.String(), Cascade: true})
+			if tt.none {
+				if _, left := resources.FindStored(t.Context(), s, tt.ref); err != nil || !errors.Is(left, datastore.ErrNotFound) {
+					t.Errorf("%v, and then %v", err, left)
+				}
+				return
+			}
+			if got := content(t, s); !errors.As(err, &stale) || got != want {
+				t.Errorf("%v; left is\n%s\nwant\n%s", err, got, want)
+			}
+		})
+	}
+}
+
+// content is all that a store has.
+func content(t *testing.T, s datastore.Store) string {
+	t.Helper()
+	all, err := s.List(t.Context(), api.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, u := range all.Sorted() {
+		b.WriteString(u.Key + " " + string(u.Value) + "\n")
+	}
+	return b.String()
 }
 
 // TestADryStoreKeepsWhatIsWritten: what is made of a dry store is what would be made of the store, which stays.

@@ -181,6 +181,19 @@ func (h *Holdings) SpareContainers() (spared []netip.Addr) {
 	return spared
 }
 
+// Claim decides, by a write of the Node as it is, that it is deleted as it was at a revision. [datastore.ErrConflict]: it has changed since, and
+// nothing was deleted. What is written to it from then on goes with it, since what hangs on it goes first, and must not be lost for nothing.
+func (h *Holdings) Claim(ctx context.Context, s datastore.Store, at api.Revision) error {
+	if h.node.at.Revision != at {
+		return datastore.ErrConflict
+	}
+	if _, err := s.Update(ctx, h.node.at); err != nil {
+		return err
+	}
+	h.node.at.Revision = api.Revision{}
+	return nil
+}
+
 // Done is called for each deleted object: a resource, or a description of an address or block.
 type Done func(ref api.Ref, words string)
 

@@ -65,8 +65,8 @@ type CheckOptions struct {
 	Grace time.Duration // an address that was assigned more recently is not reported as a leak
 	// Watches: the caller frees only what it sees leaked for long enough by its own clock, so that it may free what nothing says the age of.
 	Watches bool
-	// NoPod reports whether Kubernetes is known to have no such pod, for which an address was allocated on a node; nil: nobody asked it.
-	NoPod func(node, namespace, pod string) bool
+	// Pod is what Kubernetes says of a pod for which addresses were allocated on a node; nil: nobody asked it.
+	Pod func(node, namespace, pod string) PodSays
 	// NoService reports whether Kubernetes is known to have no such service that has this handle; nil: nobody asked it.
 	NoService func(namespace, service, handle string) bool
 	// NoMachine reports whether Kubernetes is known to have no such virtual machine; nil: nobody asked it.
@@ -77,7 +77,7 @@ type CheckOptions struct {
 func (v *Survey) Check(o CheckOptions) []Finding {
 	c := &checking{
 		Survey: v, CheckOptions: o, cools: cooling{o.Now, v.cools.rest},
-		have: map[string]map[string]int{}, young: map[string]bool{}, shown: map[string]bool{}, doubtful: map[string]bool{},
+		have: map[string]map[string]int{}, young: map[string]bool{}, shown: map[string]bool{}, doubtful: map[string]bool{}, siblings: map[string][]netip.Addr{},
 	}
 	c.broken()
 	c.overlaps()
@@ -105,6 +105,7 @@ type checking struct {
 	have     map[string]map[string]int // allocations by handle and block
 	young    map[string]bool           // nodes that are gone, with an endpoint that is not old enough to go
 	shown    map[string]bool           // handles with an address that an endpoint has
+	siblings map[string][]netip.Addr   // by sandbox: what is allocated for it
 	doubtful map[string]bool           // nodes for which an address is allocated of which nothing proves that it is leaked
 	odd      []netip.Prefix            // blocks that no pool makes: of another size than its blocks have, or partly outside of it
 	found    []Finding
@@ -260,7 +261,7 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 	switch {
 	case gone && (l.IsPods() || c.dead(node)):
 		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and no WorkloadEndpoint has it", user, node), true, false
-	case c.noPod(attrs):
+	case c.pod(attrs).None:
 		return "it was given to " + user + ", which Kubernetes does not have, and no WorkloadEndpoint has it", true, false
 	case c.replaced(attrs, handle) != "":
 		return "it was given to a container of " + user + ", which has another container now, " + c.replaced(attrs, handle), true, false
@@ -269,6 +270,8 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 		return "it was given to " + user + ", an endpoint has another address of the same handle, and may not show all of them", false, false
 	case attrs[api.AttributeNote] == NoteContainer:
 		return "it was given to " + user + ", which was to have a WorkloadEndpoint, and none has it", true, false
+	case c.lacks(attrs, handle) != "":
+		return "it was given to " + user + ", which " + c.lacks(attrs, handle) + ", and no WorkloadEndpoint has it", true, false
 	case gone:
 		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and nothing says whether that host lives", user, node), false, false
 	case attrs[api.AttributeNote] == NoteDocker:

@@ -28,21 +28,50 @@ func (f Finding) Node() string {
 	return f.node
 }
 
-// handlesOfEndpoints notes of which handles endpoints have an address.
+// handlesOfEndpoints notes of which handles endpoints have an address, and what is allocated for each sandbox.
 func (c *checking) handlesOfEndpoints() {
 	for _, b := range c.Blocks {
 		for _, l := range Allocations(b) {
-			if len(c.users[l.Addr]) > 0 && !coolingDown(l.Attr) && handleOf(l.Attr) != "" {
-				c.shown[handleOf(l.Attr)] = true
+			handle := handleOf(l.Attr)
+			if coolingDown(l.Attr) || handle == "" {
+				continue
+			}
+			of := sandboxOf(handle, l.Attr.Owner)
+			c.siblings[of] = append(c.siblings[of], l.Addr)
+			if len(c.users[l.Addr]) > 0 {
+				c.shown[handle] = true
 			}
 		}
 	}
 }
 
-// noPod: it was allocated for a pod, and Kubernetes says that there is none.
-func (c *checking) noPod(attrs map[string]string) bool {
+// PodSays is what Kubernetes says of a pod.
+type PodSays struct {
+	None        bool         // there is none of that name
+	HostNetwork bool         // it has the addresses of its host
+	Addrs       []netip.Addr // those that it has; none: nobody knows
+}
+
+// pod is what Kubernetes says of the pod for which an address was allocated; of nothing else, and where nobody asked, it says nothing.
+func (c *checking) pod(attrs map[string]string) PodSays {
 	node, namespace, pod := attrs[api.AttributeNode], attrs[api.AttributeNamespace], attrs[api.AttributePod]
-	return c.NoPod != nil && node != "" && namespace != "" && pod != "" && c.NoPod(node, namespace, pod)
+	if c.Pod == nil || node == "" || namespace == "" || pod == "" {
+		return PodSays{}
+	}
+	return c.Pod(node, namespace, pod)
+}
+
+// lacks is why a pod that lives is known not to have an address, as after it was made anew under its name; empty: it may have it. Its status may show
+// one family alone, and one interface: what is of the same sandbox as one of its addresses is its, too.
+func (c *checking) lacks(attrs map[string]string, handle string) string {
+	p := c.pod(attrs)
+	switch {
+	case p.HostNetwork:
+		return "is in its host's network"
+	case len(p.Addrs) == 0 || handle == "" || slices.ContainsFunc(c.siblings[sandboxOf(handle, attrs)], func(a netip.Addr) bool { return slices.Contains(p.Addrs, a) }):
+		return ""
+	}
+	return fmt.Sprintf("has %v", p.Addrs)
 }
 
 // ofService judges the address of a service, which has no endpoint: it is the service's for as long as there is one.
@@ -73,13 +102,21 @@ func containerOf(handle string, attrs map[string]string) string {
 	return handle[strings.LastIndex(handle, ".")+1:]
 }
 
+// sandboxOf is what all handles of one sandbox have in common, which has one for each interface: the container's ID, or else the handle.
+func sandboxOf(handle string, attrs map[string]string) string {
+	if id := containerOf(handle, attrs); containerID.MatchString(id) {
+		return id
+	}
+	return handle
+}
+
 // containerID is how container runtimes name a pod's container.
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // replaced returns the container that a pod has now, if it is another than that for which an address was allocated.
 func (c *checking) replaced(attrs map[string]string, handle string) string {
 	was := containerOf(handle, attrs)
-	if c.NoPod == nil || attrs[api.AttributePod] == "" || !containerID.MatchString(was) {
+	if c.Pod == nil || attrs[api.AttributePod] == "" || !containerID.MatchString(was) {
 		return ""
 	}
 	now := c.containers[attrs[api.AttributeNamespace]+"/"+attrs[api.AttributePod]]

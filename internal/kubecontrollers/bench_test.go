@@ -42,6 +42,7 @@ type bench struct {
 	log      bytes.Buffer
 	settings Settings
 	pods     map[string]bool              // namespace/name of those that Kubernetes has
+	says     map[string]apiserver.Pod     // what it says of them, if it says something
 	machines map[string]bool              // the same of virtual machines
 	services map[string]apiserver.Service // by namespace/name
 	podErr   error
@@ -60,7 +61,7 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := &bench{T: t, store: storetest.New(t), registry: prometheus.NewRegistry(), pods: map[string]bool{}, machines: map[string]bool{}, services: map[string]apiserver.Service{}}
+		b := &bench{T: t, store: storetest.New(t), registry: prometheus.NewRegistry(), pods: map[string]bool{}, says: map[string]apiserver.Pod{}, machines: map[string]bool{}, services: map[string]apiserver.Service{}}
 		if b.kube = b.store; etcd {
 			b.kube = storetest.New(t)
 		}
@@ -72,7 +73,7 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 		log := slog.New(slog.NewTextHandler(b, nil))
 		get := func() Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings }
 		m := metrics.NewControllers(b.registry)
-		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, HasPod: b.hasPod, HasMachine: b.hasMachine, Services: b, Counted: b.count, Metrics: m, Turn: func(string, error) {}, Log: log})
+		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, Pod: b.pod, HasMachine: b.hasMachine, Services: b, Counted: b.count, Metrics: m, Turn: func(string, error) {}, Log: log})
 		b.nodes = newNodes(nodeConfig{Store: b.store, Cluster: b.kube, Settings: get, Deleted: func() { b.deleted++ }, Turn: func(string, error) {}, Log: log})
 		var done sync.WaitGroup
 		for _, run := range []func(context.Context) error{b.collector.run, b.nodes.run} {
@@ -102,10 +103,10 @@ func (b *bench) count(usage map[string]ipam.Usage) {
 	}
 }
 
-func (b *bench) hasPod(_ context.Context, namespace, name string) (bool, error) {
+func (b *bench) pod(_ context.Context, namespace, name string) (apiserver.Pod, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.pods[namespace+"/"+name], b.podErr
+	return b.says[namespace+"/"+name], b.pods[namespace+"/"+name], b.podErr
 }
 
 func (b *bench) hasMachine(_ context.Context, namespace, name string) (bool, error) {

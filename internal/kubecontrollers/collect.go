@@ -23,8 +23,8 @@ type collectConfig struct {
 	Store    datastore.Store
 	Cluster  datastore.Store // which shows Kubernetes' nodes
 	Settings func() Settings
-	// HasPod asks Kubernetes whether there is a pod of that name.
-	HasPod func(ctx context.Context, namespace, name string) (bool, error)
+	// Pod asks Kubernetes for a pod; false: there is none of that name.
+	Pod func(ctx context.Context, namespace, name string) (apiserver.Pod, bool, error)
 	// HasMachine asks Kubernetes whether there is a virtual machine of that name.
 	HasMachine func(ctx context.Context, namespace, name string) (bool, error)
 	Services   clusterServices
@@ -91,7 +91,7 @@ func (c *collector) look(ctx context.Context) (look, error) {
 	if err != nil {
 		return look{}, err
 	}
-	found := v.Check(ipam.CheckOptions{Now: time.Now(), Watches: true, NoPod: c.noPod(ctx, in), NoService: c.noService(ctx, in), NoMachine: c.noMachine(ctx, in)})
+	found := v.Check(ipam.CheckOptions{Now: time.Now(), Watches: true, Pod: c.pods(ctx, in), NoService: c.noService(ctx, in), NoMachine: c.noMachine(ctx, in)})
 	found = slices.DeleteFunc(found, func(f ipam.Finding) bool {
 		// Where endpoints are pods, those on a node that is gone are Kubernetes' to delete, and then nodes deletes the rest.
 		gone := c.cfg.Store == c.cfg.Cluster && f.Node() != "" && !in[f.Node()]
@@ -100,22 +100,23 @@ func (c *collector) look(ctx context.Context) (look, error) {
 	return look{v, found, v.Spares()}, nil
 }
 
-// noPod asks Kubernetes, once for each pod. Of nodes that it does not have nothing is known, nor where it does not answer.
-func (c *collector) noPod(ctx context.Context, in map[string]bool) func(node, namespace, pod string) bool {
+// pods asks Kubernetes, once for each pod. Of nodes that it does not have nothing is known, nor where it does not answer.
+func (c *collector) pods(ctx context.Context, in map[string]bool) func(node, namespace, pod string) ipam.PodSays {
 	type name struct{ namespace, pod string }
-	known := map[name]bool{}
-	return func(node, namespace, pod string) bool {
+	known := map[name]ipam.PodSays{}
+	return func(node, namespace, pod string) ipam.PodSays {
 		if !in[node] {
-			return false
+			return ipam.PodSays{}
 		}
 		id := name{namespace, pod}
-		none, asked := known[id]
+		says, asked := known[id]
 		if !asked {
-			has, err := c.cfg.HasPod(ctx, namespace, pod)
-			none = err == nil && !has
-			known[id] = none
+			if p, there, err := c.cfg.Pod(ctx, namespace, pod); err == nil {
+				says = ipam.PodSays{None: !there, HostNetwork: p.HostNetwork, Addrs: p.Addrs}
+			}
+			known[id] = says
 		}
-		return none
+		return says
 	}
 }
 

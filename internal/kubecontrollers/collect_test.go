@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 	"github.com/twillnet/twill/internal/ipam"
 )
 
@@ -239,5 +240,36 @@ func TestAnAddressOfAContainerThatWasReplacedIsFreed(t *testing.T) {
 		b.put("workloadendpoints/prod/n1-k8s-web-eth0", `{"spec":{"orchestrator":"k8s","node":"n1","pod":"web","endpoint":"eth0","interfaceName":"cali1","containerID":"`+now+`","ipNetworks":["`+addr+`/32"]}}`)
 		b.after(time.Hour)
 		b.wantInUse("after the grace period", addr, second, unknown, ours)
+	})
+}
+
+// TestAnAddressThatItsPodHasNotIsFreed: the pod was made anew under its name, in its host's network or with another address. That of a pod whose status
+// does not say yet what it has stays, and so does what is of the same sandbox as an address that it has: of the other family, or of a second interface.
+func TestAnAddressThatItsPodHasNotIsFreed(t *testing.T) {
+	run(t, false, func(b *bench) {
+		b.assign("n1", "host", "")
+		b.assign("n1", "anew", "")
+		young := b.assign("n1", "young", "")
+		has := b.assign("n1", "has", "")
+		both := []string{b.assign("n1", "both", ""), b.assign("n1", "both", "")}
+		sandbox := strings.Repeat("a", 64)
+		first, second := b.assignTo("n1", "k8s-pod-network."+sandbox, attributes("n1", "two")), b.assignTo("n1", "net2."+sandbox, attributes("n1", "two"))
+		b.set(func() {
+			for _, pod := range []string{"host", "anew", "young", "has", "both", "two"} {
+				b.pods["prod/"+pod] = true
+			}
+			b.says["prod/host"] = apiserver.Pod{HostNetwork: true}
+			b.says["prod/anew"] = apiserver.Pod{Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1")}}
+			b.says["prod/has"] = apiserver.Pod{Addrs: []netip.Addr{netip.MustParseAddr(has)}}
+			b.says["prod/both"] = apiserver.Pod{Addrs: []netip.Addr{netip.MustParseAddr(both[0])}}
+		})
+		b.set(func() { b.says["prod/two"] = apiserver.Pod{Addrs: []netip.Addr{netip.MustParseAddr(first)}} })
+		b.after(time.Hour)
+		b.wantInUse("after the grace period", young, has, both[0], both[1], first, second)
+		for _, why := range []string{"prod/host, which is in its host's network", "prod/anew, which has [10.9.0.1]"} {
+			if !strings.Contains(b.log.String(), why) {
+				b.Errorf("the log does not say %q", why)
+			}
+		}
 	})
 }

@@ -157,7 +157,7 @@ type part struct {
 func (p *process) controllers() map[string]func(context.Context) error {
 	log := func(part string) *slog.Logger { return p.cfg.Log.With("part", part) }
 	gc := newCollector(collectConfig{
-		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, HasMachine: p.cluster.HasMachine, Services: p.cluster, Metrics: p.metrics, Turn: p.faults.turn("addresses"), Log: log("addresses"),
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, Pod: p.cluster.Pod, HasMachine: p.cluster.HasMachine, Services: p.cluster, Metrics: p.metrics, Turn: p.faults.turn("addresses"), Log: log("addresses"),
 	})
 	nodes := newNodes(nodeConfig{
 		Store: p.store, Cluster: p.shown, Settings: p.Settings, Deleted: func() { p.metrics.NodeDeleted(); gc.again() }, Turn: p.faults.turn("nodes"), Log: log("nodes"),

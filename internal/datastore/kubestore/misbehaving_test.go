@@ -178,7 +178,7 @@ func TestAReadDoesNotWaitForAsLongAsAServerThatStartsAsks(t *testing.T) {
 		read   func() error
 	}{
 		"list": {kubetest.IsList, func() error { _, err := c.List(t.Context(), prefix); return err }},
-		"pod":  {anything, func() error { _, err := other.HasPod(t.Context(), "default", "a"); return err }},
+		"pod":  {anything, func() error { _, _, err := other.Pod(t.Context(), "default", "a"); return err }},
 		"lease": {anything, func() error {
 			_, _, err := other.Lease("default", "a").Get(t.Context())
 			return err

@@ -1,4 +1,4 @@
-// Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, whether a pod exists, what a Service has of
+// Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, what addresses a pod has, what a Service has of
 // load balancers, and what is in a Secret; and reports to users on their objects, in events and conditions. For a user's own command it does
 // what kubectl does ([Operator]).
 //
@@ -34,15 +34,6 @@ func New(cfg datastore.Config) (*Client, error) {
 
 // timeout bounds a request.
 const timeout = 10 * time.Second
-
-// HasPod reports whether there is a pod of that name, whatever it does.
-func (c *Client) HasPod(ctx context.Context, namespace, name string) (bool, error) {
-	_, err := ask(ctx, c.client.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name).SetHeader("Accept", mediaJSON))
-	if errors.Is(err, datastore.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
 
 // ConfigMap returns what a ConfigMap has; false: there is none, or this account may not read it.
 func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (data map[string]string, has bool, err error) {

@@ -22,7 +22,7 @@ func TestAnErrorOfTheServerIsOneOfADatastore(t *testing.T) {
 		"ingress": func(ctx context.Context, c *Client) error {
 			return c.SetIngress(ctx, Service{Namespace: "ns", Name: "s"}, nil)
 		},
-		"has": func(ctx context.Context, c *Client) error { _, err := c.HasPod(ctx, "ns", "p"); return err },
+		"has": func(ctx context.Context, c *Client) error { _, _, err := c.Pod(ctx, "ns", "p"); return err },
 		"node": func(ctx context.Context, c *Client) error {
 			_, err := c.NodeNetwork(ctx, "h1", true, "r", "m")
 			return err

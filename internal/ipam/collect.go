@@ -126,6 +126,9 @@ func (c *checking) replaced(attrs map[string]string, handle string) string {
 	return strings.Join(now, " ")
 }
 
+// Nodes are the names of the Nodes that there are, sorted.
+func (v *Survey) Nodes() []string { return slices.Sorted(maps.Keys(v.nodes)) }
+
 // Hosts are the nodes that blocks, affinities and allocations name, each once, sorted; those that had a virtual machine are not among them.
 func (v *Survey) Hosts() []string {
 	names := map[string]bool{}

@@ -318,6 +318,7 @@ func (c *collector) count(l look) {
 	for _, p := range l.survey.Pools {
 		a.Size[p.Name] = ipam.Size(p.CIDR)
 	}
+	a.Nodes = l.survey.Nodes()
 	for _, b := range l.survey.Blocks {
 		p, _ := l.survey.PoolOf(b.CIDR)
 		pools[b.CIDR.String()] = p.Name

@@ -29,6 +29,7 @@ func TestALeakIsFreedAfterTheGracePeriod(t *testing.T) {
 # HELP ipam_allocations_gc_candidates Addresses that nobody seems to have, until the grace period is over.
 # TYPE ipam_allocations_gc_candidates gauge
 ipam_allocations_gc_candidates{ippool="p",node="n1"} 2
+ipam_allocations_gc_candidates{ippool="p",node="n2"} 0
 `
 		if err := testutil.GatherAndCompare(b.registry, strings.NewReader(candidates), "ipam_allocations_gc_candidates"); err != nil {
 			b.Error(err)
@@ -44,6 +45,7 @@ ipam_allocations_gc_reclamations{ippool="p",node="n1"} 2
 # HELP ipam_allocations_in_use Addresses in use, by the pool and the node for which they were allocated.
 # TYPE ipam_allocations_in_use gauge
 ipam_allocations_in_use{ippool="p",node="n1"} 2
+ipam_allocations_in_use{ippool="p",node="n2"} 0
 # HELP ipam_ippool_size Addresses of a pool.
 # TYPE ipam_ippool_size gauge
 ipam_ippool_size{ippool="p"} 256

@@ -15,11 +15,12 @@ type Controllers struct {
 	nodeInUse, nodeBorrowed, nodeBlocks  *prometheus.GaugeVec
 	reclaimed, nodesDeleted, reconciling *prometheus.CounterVec
 	failing                              *prometheus.GaugeVec
+	counted                              map[Share]bool // of reclaimed, as its labels say it
 }
 
 // NewControllers registers them. Those of addresses have the names and labels that upstream's controllers have.
 func NewControllers(reg prometheus.Registerer) *Controllers {
-	c := &Controllers{Metrics: &Metrics{reg: reg}}
+	c := &Controllers{Metrics: &Metrics{reg: reg}, counted: map[Share]bool{}}
 	c.leads = c.gauge("twill_controllers_leader", "1 in the process that acts, 0 in those that wait to take over.").WithLabelValues()
 	c.size = c.gauge("ipam_ippool_size", "Addresses of a pool.", "ippool")
 	c.inUse = c.gauge("ipam_allocations_in_use", "Addresses in use, by the pool and the node for which they were allocated.", "ippool", "node")
@@ -63,9 +64,30 @@ const (
 	unknownNode = "unknown_node" // of an address
 )
 
-// Reclaimed counts an address that was freed.
+// Reclaimed counts an address that was freed. It and Addresses are called by one goroutine.
 func (c *Controllers) Reclaimed(pool, node string) {
-	c.reclaimed.WithLabelValues(cmp.Or(pool, noPool), cmp.Or(node, unknownNode)).Inc()
+	s := Share{cmp.Or(pool, noPool), cmp.Or(node, unknownNode)}
+	c.counted[s] = true
+	c.reclaimed.WithLabelValues(s.Pool, s.Node).Inc()
+}
+
+// forget takes away what was reclaimed of pools, and for nodes, that are gone, as upstream's poolManager and cleanupNode do.
+func (c *Controllers) forget(a Addresses) {
+	nodes := map[string]bool{unknownNode: true}
+	for _, n := range a.Nodes {
+		nodes[n] = true
+	}
+	for _, counts := range []map[Share]int{a.InUse, a.Blocks} { // what a node left is its until that is gone, too
+		for s := range counts {
+			nodes[s.Node] = true
+		}
+	}
+	for s := range c.counted {
+		if _, there := a.Size[s.Pool]; !there && s.Pool != noPool || !nodes[s.Node] {
+			c.reclaimed.DeleteLabelValues(s.Pool, s.Node)
+			delete(c.counted, s)
+		}
+	}
 }
 
 // Share is what a node has of a pool. Empty names are those of no pool, or of no known node.
@@ -74,11 +96,14 @@ type Share struct{ Pool, Node string }
 // Addresses are how many there are.
 type Addresses struct {
 	Size                                map[string]float64 // by pool
+	Nodes                               []string           // that there are
 	InUse, Borrowed, Blocks, Candidates map[Share]int
 }
 
-// Addresses replaces what was said of them.
+// Addresses replaces what was said of them. Of each pool and node that there is it says zero where there is nothing, except of blocks, so that a
+// query which divides one by the other has an answer, as upstream's createZeroedMapForNodeValues does.
 func (c *Controllers) Addresses(a Addresses) {
+	c.forget(a)
 	c.size.Reset()
 	for pool, n := range a.Size {
 		c.size.WithLabelValues(pool).Set(n)
@@ -87,13 +112,19 @@ func (c *Controllers) Addresses(a Addresses) {
 		of, byNode *prometheus.GaugeVec
 		counts     map[Share]int
 		nobody     string
+		zeros      bool
 	}{
-		{c.inUse, c.nodeInUse, a.InUse, unknownNode},
-		{c.borrowed, c.nodeBorrowed, a.Borrowed, unknownNode},
-		{c.blocks, c.nodeBlocks, a.Blocks, noOwner},
-		{c.candidates, nil, a.Candidates, unknownNode},
+		{c.inUse, c.nodeInUse, a.InUse, unknownNode, true},
+		{c.borrowed, c.nodeBorrowed, a.Borrowed, unknownNode, true},
+		{c.blocks, c.nodeBlocks, a.Blocks, noOwner, false},
+		{c.candidates, nil, a.Candidates, unknownNode, true},
 	} {
 		set.of.Reset()
+		for pool := range a.Size {
+			for i := 0; set.zeros && i < len(a.Nodes); i++ {
+				set.of.WithLabelValues(pool, a.Nodes[i])
+			}
+		}
 		if set.byNode != nil {
 			set.byNode.Reset()
 		}

@@ -148,6 +148,11 @@ func (d Deletion) node(ctx context.Context, s datastore.Store, ref api.Ref) erro
 	if err != nil {
 		return err
 	}
+	if h.Exists {
+		if err := refused(ctx, s, ref); err != nil {
+			return err
+		}
+	}
 	lost := names(h.Loss())
 	switch {
 	case !h.Exists && h.Empty():
@@ -165,6 +170,19 @@ func (d Deletion) node(ctx context.Context, s datastore.Store, ref api.Ref) erro
 		}
 	}
 	return h.Delete(ctx, s, d.done)
+}
+
+// refused is why a store does not delete a resource that is a part of an object of others, as a Node is with Kubernetes; nil: it is not.
+func refused(ctx context.Context, s datastore.Store, ref api.Ref) error {
+	j, judges := s.(datastore.Judging)
+	if !judges {
+		return nil
+	}
+	key := api.KeyPrefix(ref.Kind, ref.Namespace) + ref.Name
+	if place, err := j.PlaceOf(ctx, key); err != nil || place != datastore.PlacePart {
+		return err
+	}
+	return s.Delete(ctx, key, api.Revision{}) // which says what to do instead
 }
 
 // namespace deletes what is in a namespace.

@@ -165,6 +165,45 @@ func TestWhatHasChangedSinceKeepsWhatHangsOnIt(t *testing.T) {
 	}
 }
 
+// others is a store in which Nodes are a part of objects that others delete, as with Kubernetes.
+type others struct{ storetest.InMemory }
+
+var errOthers = errors.New("is a node of Kubernetes")
+
+func (o others) PlaceOf(_ context.Context, key string) (datastore.Place, error) {
+	if ref, _ := api.ParseKey(key); ref.Kind == api.KindNode {
+		return datastore.PlacePart, nil
+	}
+	return datastore.PlaceOwn, nil
+}
+
+func (o others) Try(_ context.Context, kv api.Update) (api.Update, error) { return kv, nil }
+
+func (o others) Delete(ctx context.Context, key string, revision api.Revision) error {
+	if place, _ := o.PlaceOf(ctx, key); place == datastore.PlacePart {
+		return errOthers
+	}
+	return o.InMemory.Delete(ctx, key, revision)
+}
+
+// TestANodeThatOthersDeleteKeepsWhatHangsOnIt, since it stays. What is left of one that they have deleted goes.
+func TestANodeThatOthersDeleteKeepsWhatHangsOnIt(t *testing.T) {
+	node, hep := named(api.KindNode, "h1"), named(api.KindHostEndpoint, "h1-eth0").(*api.HostEndpoint)
+	hep.Spec = api.HostEndpointSpec{Node: "h1", InterfaceName: "eth0"}
+	s := others{with(t, node, hep)}
+	want, all := content(t, s), resources.Deletion{Cascade: true, Force: true}
+	if err := resources.Delete(t.Context(), s, api.RefOf(node), all); !errors.Is(err, errOthers) || content(t, s) != want {
+		t.Errorf("%v; left is\n%s\nwant\n%s", err, content(t, s), want)
+	}
+	key, _ := api.Key(node)
+	if err := s.InMemory.Delete(t.Context(), key, api.Revision{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := resources.Delete(t.Context(), s, api.RefOf(node), all); err != nil || content(t, s) != "" {
+		t.Errorf("%v; left is\n%s", err, content(t, s))
+	}
+}
+
 // content is all that a store has.
 func content(t *testing.T, s datastore.Store) string {
 	t.Helper()

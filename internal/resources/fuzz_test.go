@@ -14,6 +14,8 @@ func FuzzPatch(f *testing.F) {
 	f.Add(fuzzed, `[{"op":"copy","from":"/spec","path":"/spec/in"},{"op":"move","from":"/spec/ingress/0","path":"/metadata/x~1y"},{"op":"test","path":"","value":1}]`)
 	f.Add(`[1,{"a":[]},null]`, `[{"op":"add","path":"/1/a/-","value":1e400},{"op":"remove","path":""}]`)
 	f.Add(`{"a":1,"a":2}`, `{}`)
+	f.Add(`{"metadata":{"finalizers":["a","b"],"ownerReferences":[{"uid":"1"},{"uid":"2"}]}}`, `{"metadata":{"finalizers":["c"],"$setElementOrder/finalizers":["c","a"],"$deleteFromPrimitiveList/finalizers":["b"],`+
+		`"ownerReferences":[{"uid":"1","$patch":"delete"}],"$retainKeys":["finalizers","ownerReferences"]},"spec":{"$patch":"replace"}}`)
 	f.Fuzz(func(t *testing.T, doc, patch string) {
 		was, err := Tree([]byte(doc))
 		if err != nil || !json.Valid([]byte(doc)) {
@@ -27,6 +29,10 @@ func FuzzPatch(f *testing.F) {
 		was, _ = Tree([]byte(doc))
 		if p, err := Tree([]byte(patch)); err == nil {
 			check(t, doc, MergePatch(was, p))
+			was, _ = Tree([]byte(doc))
+			if now, err := StrategicPatch(was, p); err == nil {
+				check(t, doc, now)
+			}
 		}
 	})
 }

@@ -149,6 +149,7 @@ func TestCallsThatTheGrammarDoesNotHave(t *testing.T) {
 		step{args: "get np -o xml", fails: true, want: "unrecognized output format 'xml'"},
 		step{args: "-l nonsense get np", fails: true, has: []string{"Unknown log level: nonsense, expected one of: \npanic, fatal, error, warn, info, debug.\n"}},
 		step{args: "-l debug get np", has: []string{"NAME   TIER"}},
+		step{args: `patch np web -p '{"spec":{"order":1}} {"spec":{"order":2}}'`, fails: true, has: []string{"the patch is neither JSON nor YAML"}},
 		step{args: "patch np web -p {} --type other", fails: true, has: []string{"want strategic, merge or json"}},
 	)
 	s := start(t)
@@ -178,6 +179,10 @@ func TestLabelsAndPatches(t *testing.T) {
 		step{args: `patch nodes node1 -p '{"spec":{"bgp":{"routeReflectorClusterID":"192.168.0.1"}}}'`, want: "Successfully patched 1 'Node' resource"},
 		step{args: "get nodes node1 -o yaml", has: []string{"routeReflectorClusterID: 192.168.0.1", "ipv4Address: 1.2.3.4/24"}},
 		step{args: `patch nodes node1 -p '{"http":{"exact":"path"}}'`, fails: true, has: []string{"Hit error: "}},
+		step{args: `patch nodes node1 -p '{"metadata":{"finalizers":["a","b"]}}'`, has: []string{"Successfully patched 1 'Node' resource"}},
+		step{args: `patch nodes node1 -p '{"metadata":{"finalizers":["c"],"$deleteFromPrimitiveList/finalizers":["a"]}}'`},
+		step{args: "get nodes node1 -o yaml", has: []string{"  finalizers:\n  - c\n  - b\n"}},
+		step{args: `patch wep node1-k8s-abcd-eth0 -n ns1 -p '{"spec":{"ipNetworks":[{"$patch":"delete"}]}}'`, fails: true, has: []string{"spec.ipNetworks.$patch"}},
 		step{args: `patch nodes nobody -p '{"spec":{}}'`, fails: true, has: []string{notFound}},
 	)
 }

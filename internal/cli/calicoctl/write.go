@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/calicoctl/wording"
+	"github.com/twillnet/twill/internal/cli/manifests"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
 )
@@ -260,23 +262,12 @@ func (c *command) patch(ctx context.Context) error {
 	if len(patch) == 0 {
 		return &invalidOption{text: "calicoctl patch " + strings.Join(c.args.words, " ")}
 	}
-	edit := func(doc any) (any, error) {
-		v, err := resources.Tree(patch)
-		if err != nil {
-			return nil, fmt.Errorf("the patch is no JSON: %w", err)
-		}
-		return resources.MergePatch(doc, v), nil
-	}
-	switch form {
-	case "strategic", "merge":
-	case "json":
-		ops, err := resources.ParseOps(patch)
-		if err != nil {
-			return err
-		}
-		edit = func(doc any) (any, error) { return resources.ApplyOps(doc, ops) }
-	default:
+	if !slices.Contains(manifests.PatchForms, form) {
 		return fmt.Errorf("patch type %q: want strategic, merge or json", form)
+	}
+	edit, err := manifests.ParsePatch(form, patch)
+	if err != nil {
+		return err
 	}
 	return c.with(ctx, func(ctx context.Context, s datastore.Store) error {
 		_, err := resources.Rewriting(ctx, s, resources.Rewrite{Ref: i.ref, What: "patched", Edit: edit})

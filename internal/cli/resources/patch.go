@@ -3,14 +3,13 @@ package resources
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/manifests"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
@@ -32,13 +31,15 @@ that this version does not know. The result is checked as in apply; what was
 wrong before and is not touched does not stand in the way.
 
 --type
-  merge, strategic   an object with the fields to change; null removes one
-                     (JSON merge patch, RFC 7386). Lists are replaced whole:
-                     these resources have no lists that strategic would merge
+  strategic          an object with the fields to change; null removes one. Lists
+                     are replaced whole, but for finalizers and owner references,
+                     which are merged; $patch, $retainKeys, $setElementOrder and
+                     $deleteFromPrimitiveList are as with kubectl
+  merge              the same without both (JSON merge patch, RFC 7386)
   json               a list of operations (JSON patch, RFC 6902):
                      add, remove, replace, move, copy, test
 
-A metadata.resourceVersion in a merge patch, or a test of it in a json patch,
+A metadata.resourceVersion in a patch that is an object, or a test of it in a json patch,
 makes the change only if nobody has changed the resource since.
 
 Exit code: 0 it is so, 1 it does not exist, was changed or would be wrong,
@@ -63,7 +64,7 @@ Exit code: 0 it is so, 1 it does not exist, was changed or would be wrong,
 	f := cmd.Flags()
 	f.StringVarP(&o.patch, "patch", "p", "", "the patch, as JSON or YAML")
 	f.StringVar(&o.file, "patch-file", "", "file with the patch")
-	f.StringVarP(&o.form, "type", "t", "strategic", "merge, json or strategic (which is merge here)")
+	f.StringVarP(&o.form, "type", "t", "strategic", "merge, json or strategic")
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the resource")
 	o.dry.addFlag(cmd)
 	c.out.As.AddFlag(cmd)
@@ -120,7 +121,7 @@ func (o patching) edit() (func(any) (any, error), error) {
 	if (o.patch == "") == (o.file == "") {
 		return nil, console.Usage("patch: want one of -p PATCH and --patch-file FILE")
 	}
-	if !slices.Contains([]string{"merge", "strategic", "json"}, o.form) {
+	if !slices.Contains(manifests.PatchForms, o.form) {
 		return nil, console.Usage("patch: --type %q: want merge, json or strategic", o.form)
 	}
 	text := []byte(o.patch)
@@ -130,23 +131,5 @@ func (o patching) edit() (func(any) (any, error), error) {
 			return nil, err
 		}
 	}
-	raw, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return nil, fmt.Errorf("the patch is neither JSON nor YAML: %w", err)
-	}
-	if o.form == "json" {
-		ops, err := resources.ParseOps(raw)
-		if err != nil {
-			return nil, err
-		}
-		return func(doc any) (any, error) { return resources.ApplyOps(doc, ops) }, nil
-	}
-	patch, err := resources.Tree(raw)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := patch.(map[string]any); !ok {
-		return nil, fmt.Errorf("the patch is %s: want an object with the fields to change; a list of operations needs --type json", resources.Brief(patch))
-	}
-	return func(doc any) (any, error) { return resources.MergePatch(doc, patch), nil }, nil
+	return manifests.ParsePatch(o.form, text)
 }

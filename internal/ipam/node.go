@@ -47,6 +47,9 @@ func (l Allocation) IsPods() bool {
 	return l.Attr.Owner[api.AttributePod] != "" && l.Attr.Owner[api.AttributeNamespace] != ""
 }
 
+// tunnelTypes are the types of allocations that are of tunnels.
+var tunnelTypes = []string{"ipipTunnelAddress", "vxlanTunnelAddress", "vxlanV6TunnelAddress", "wireguardTunnelAddress", "wireguardV6TunnelAddress"}
+
 // tunnelOf is the address of a node's tunnel; false if nothing is known of the node or the type.
 func tunnelOf(n *api.Node, typ string) (string, bool) {
 	if n == nil {

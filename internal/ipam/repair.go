@@ -32,6 +32,9 @@ func (a *Allocator) Repair(ctx context.Context, fs []Finding) []Repaired {
 // errStale: a key that the finding follows from has changed.
 var errStale = errors.New("changed since it was looked at; check again")
 
+// IsStale reports whether a repair was not made since something had changed after the survey.
+func IsStale(err error) bool { return errors.Is(err, errStale) }
+
 func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]api.Revision) error {
 	select {
 	case a.turn <- struct{}{}:

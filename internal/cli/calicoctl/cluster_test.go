@@ -41,8 +41,37 @@ func TestAddressesAreShownAsCalicoctlShowsThem(t *testing.T) {
 		step{args: "ipam show --show-blocks", has: []string{"| IP Pool  | 10.0.1.0/24 |       256 |     1 (0%) | 255 (100%) |", "| Block    | 10.0.1.0/27 |        32 |     1 (3%) |   31 (97%) |"}},
 		step{args: "ipam release --ip=10.0.1.0", want: "Successfully released IP address 10.0.1.0"}, // the last of a block whose pool does not select the node: that is given up
 		step{args: "ipam check -o {}", has: []string{"Found 0 IPAM blocks.\nIPAM blocks record 0 allocations.\n", "Found 1 active IP pools.\n", "Check complete; found 0 problems."}},
+		step{args: "ipam check --show-all-ips", has: []string{"  10.0.1.0/24\nFound 1 active IP pools."}},
 		step{args: "ipam release --from-report=/nowhere --from-report={}", fails: true, has: []string{"/nowhere"}},
 		step{args: "get ippool -o wide -o json", fails: true, has: []string{"Invalid option"}},
+	)
+}
+
+// TestReportsAreReleasedInCalicoctlsSteps: lock, check, release, unlock; and with --force without a lock.
+func TestReportsAreReleasedInCalicoctlsSteps(t *testing.T) {
+	s := start(t)
+	s.follow(step{args: "create -f {}", text: list(pool4, node1)})
+	leak := func() {
+		s.put("ipam/v2/assignment/ipv4/block/10.0.1.0-27", `{"cidr":"10.0.1.0/27","affinity":"host:node1","allocations":[0`+strings.Repeat(",null", 31)+`],"unallocated":[`+numbersFrom1()+`],"attributes":[{"handle_id":"h1","secondary":{"namespace":"prod","node":"node1","pod":"web-0","note":"container","timestamp":"2020-01-01T00:00:00Z"}}],"deleted":false,"sequenceNumber":1}`)
+		s.put("ipam/v2/handle/h1", `{"handleID":"h1","block":{"10.0.1.0/27":1},"deleted":false}`)
+		s.put("ipam/v2/host/node1/ipv4/block/10.0.1.0-27", `{"state":"confirmed","deleted":false}`)
+	}
+	leak()
+	report := filepath.Join(s.dir, "report.json")
+	s.follow(
+		step{args: "ipam check -o " + report, has: []string{"Found 1 IPs that are allocated in IPAM but not actually in use.\n", "Check complete; found 1 problems."}, not: []string{"10.0.1.0 leaked"}},
+		step{args: "ipam release --from-report=" + report, fails: true, want: "data store is not locked. Either lock the data store, or re-run with --force"},
+		step{args: "datastore migrate lock"},
+		step{args: "ipam release --from-report=" + report, fails: true, has: []string{"the provided reports are all stale"}},
+		step{args: "ipam check --show-problem-ips -o " + report, has: []string{"  10.0.1.0 leaked; attrs Main:h1 Extra:namespace=prod,"}},
+		step{args: "ipam release --from-report=" + report, want: "Releasing 1 old IPs...\nReleased 1 IPs successfully\nReport didn't contain any handles to clean up.\nYou may now unlock the data store."},
+		step{args: "datastore migrate unlock"},
+		step{args: "ipam show --ip=10.0.1.0", want: "10.0.1.0 is not assigned"},
+	)
+	leak()
+	s.follow(
+		step{args: "ipam check -o " + report},
+		step{args: "ipam release --force --from-report=" + report, has: []string{"WARNING: Data store is not locked. Ignoring due to --force option\n", "Released 1 IPs successfully\n"}},
 	)
 }
 

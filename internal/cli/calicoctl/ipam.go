@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/calicoctl/addresses"
 	"github.com/twillnet/twill/internal/cli/calicoctl/flags"
 	"github.com/twillnet/twill/internal/cli/calicoctl/wording"
+	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
@@ -134,24 +134,21 @@ func (c *command) ipamShowBorrowed(ctx context.Context) error {
 	return nil
 }
 
-// ipamCheck prints calicoctl's counts of what twill's check finds; problems are printed, and are no failure. The report is twill's.
 func (c *command) ipamCheck(ctx context.Context) error {
-	report, err := c.quietly(ctx, "ipam", "check", "-o", "json")
-	var found wording.Checked
-	if len(report) == 0 || json.Unmarshal(report, &found) != nil {
-		return err
-	}
-	wording.Check(c.Out, found, c.args.has("show-all-ips") || c.args.has("show-problem-ips"))
-	if file := c.args.text("output"); file != "" {
-		return os.WriteFile(file, report, 0o600)
-	}
-	return nil
+	return c.with(ctx, func(ctx context.Context, s datastore.Store) error {
+		return addresses.Check(ctx, c.Out, s, addresses.Checking{
+			All: c.args.has("show-all-ips"), Problems: c.args.has("show-problem-ips"), File: c.args.text("output"), Version: conn.Version, Pod: addresses.PodsOf(&c.Conn),
+		})
+	})
 }
 
 func (c *command) ipamRelease(ctx context.Context) error {
 	ip := c.args.text("ip")
 	if c.args.has("from-report") {
-		return c.releaseReports(ctx, c.args.flags.Lookup("from-report").Value.(*flags.Value).Each)
+		files := c.args.flags.Lookup("from-report").Value.(*flags.Value).Each
+		return c.with(ctx, func(ctx context.Context, s datastore.Store) error {
+			return addresses.Release(ctx, c.Out, s, addresses.Releasing{Files: files, Force: c.args.has("force"), Version: conn.Version})
+		})
 	}
 	if ip == "" {
 		return nil
@@ -168,31 +165,6 @@ func (c *command) ipamRelease(ctx context.Context) error {
 	}
 	fmt.Fprintf(c.Out, "Successfully released IP address %s\n", ip)
 	return nil
-}
-
-// releaseReports releases what all reports name.
-func (c *command) releaseReports(ctx context.Context, files []string) error {
-	reports := make([][]byte, len(files))
-	for i, file := range files {
-		var err error
-		if reports[i], err = os.ReadFile(file); err != nil {
-			return err
-		}
-	}
-	common, err := wording.Common(reports)
-	if err != nil {
-		return fmt.Errorf("want what ipam check -o FILE writes: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "calicoctl-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "report.json")
-	if err := os.WriteFile(file, common, 0o600); err != nil {
-		return err
-	}
-	return c.own(ctx, "ipam", "release", "--from-report="+file)
 }
 
 func (c *command) ipamConfigure(ctx context.Context) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/ipam/report"
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/terminal"
 )
@@ -58,18 +59,11 @@ func (c *command) changing(ctx context.Context, do func(context.Context, *ipam.A
 }
 
 func unlocked(ctx context.Context, s datastore.Store) error {
-	kv, err := s.Get(ctx, api.KeyPrefix(api.KindClusterInformation, "")+"default")
-	if errors.Is(err, datastore.ErrNotFound) {
-		return nil
-	}
+	c, err := report.ClusterOf(ctx, s)
 	if err != nil {
 		return err
 	}
-	stored, err := api.DecodeStored(kv)
-	if err != nil {
-		return err
-	}
-	if info, is := stored.Resource.(*api.ClusterInformation); is && info.Spec.Locked() {
+	if c.Info != nil && c.Info.Spec.Locked() {
 		return errors.New("the datastore is locked, and no address changes: whoever moves it would not have the change. When nobody does any more, `twill datastore unlock`")
 	}
 	return nil

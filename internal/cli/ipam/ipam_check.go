@@ -2,9 +2,9 @@ package ipam
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -13,22 +13,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/show"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/ipam/report"
 )
 
-// checkReport is what ipam check prints as JSON, and ipam release reads.
-type checkReport struct {
-	Looked   ipam.Counts    `json:"looked"`
-	Findings []foundAddress `json:"findings"`
-}
-
-// foundAddress is a finding, and what became of it.
-type foundAddress struct {
-	ipam.Finding
-	Fixed string `json:"fixed,omitempty"` // yes, or why not
-}
+// grace is how old an address must be before it is anybody's leak, unless a user says otherwise.
+const grace = 15 * time.Minute
 
 // ipamChecking are the flags of ipam check.
 type ipamChecking struct {
@@ -74,7 +68,7 @@ Exit code: 0 no problem was found, or all were repaired, 1 there are problems,
 	f := cmd.Flags()
 	o.output.AddFlag(cmd)
 	f.BoolVar(&o.fix, "fix", false, "repair what is proven")
-	f.DurationVar(&o.grace, "grace", 15*time.Minute, "age below which an address is nobody's leak yet")
+	f.DurationVar(&o.grace, "grace", grace, "age below which an address is nobody's leak yet")
 	f.DurationVar(&o.settle, "settle", 3*time.Second, "time between the two looks of --fix")
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
@@ -104,14 +98,21 @@ func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Surv
 			at++
 		}
 	}
-	report := checkReport{Looked: v.Counts(), Findings: []foundAddress{}}
+	var cluster report.Cluster
+	if err := c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) (err error) {
+		cluster, err = report.ClusterOf(ctx, s)
+		return err
+	}); err != nil {
+		return err
+	}
+	rep := report.Make(v, found, cluster, conn.Version, time.Now())
 	left := false
-	for i, f := range found {
-		report.Findings = append(report.Findings, foundAddress{f, fixed[i]})
+	for i := range rep.Findings {
+		rep.Findings[i].Fixed = fixed[i]
 		left = left || fixed[i] != "yes"
 	}
-	err := c.Answer(o.output, console.Answer{Doc: report, Rows: ".findings", Name: ".kind", Table: func(w io.Writer, wide bool) error {
-		printFindings(w, report, wide)
+	err := c.Answer(o.output, console.Answer{Doc: rep, Rows: ".findings", Name: ".kind", Table: func(w io.Writer, wide bool) error {
+		printFindings(w, rep, wide)
 		return nil
 	}})
 	if err != nil {
@@ -136,7 +137,7 @@ func (c *command) lookAgain(ctx context.Context, a *ipam.Allocator, settle time.
 	}
 }
 
-func printFindings(w io.Writer, r checkReport, wide bool) {
+func printFindings(w io.Writer, r report.Report, wide bool) {
 	n := r.Looked
 	fmt.Fprintf(w, "Looked at %s, %s, %d addresses in use, %s, %s, %d endpoint addresses, %s.\n",
 		console.Count(n.Pools, "pool"), console.Count(n.Blocks, "block"), n.Addresses, console.Count(n.Handles, "handle"), console.Count(n.Claims, "claim"), n.Endpoints, console.Count(n.Nodes, "node"))
@@ -208,9 +209,11 @@ func (c *command) ipamReleaseCmd() *cobra.Command {
 		Long: `Free addresses. An address that an endpoint has is not freed without --force:
 another could get it while the first still uses it.
 
-With --from-report, free the leaks that "twill ipam check -o json" has proven.
-Each goes only if it is still the same allocation, by its handle and sequence
-number, and no endpoint has it.
+With --from-report, free the leaks that "twill ipam check -o json" has proven,
+or that a report of calicoctl's holds leaked. Each goes only if it is still the
+same allocation, by its handle and sequence number, and no endpoint has it;
+calicoctl's also only if nothing else is known to have it, and it is older than
+15 minutes.
 
 With --blocks-of, have a node give up its blocks, or with --within those in a
 range, so that others can have them. A block with addresses in use stays its,
@@ -232,13 +235,7 @@ Exit code: 0 all are free, 1 one is not, 2 usage.`,
 			if o.blocksOf != "" {
 				return c.giveUp(cmd.Context(), o)
 			}
-			rs, err := o.wanted()
-			if err != nil {
-				return err
-			}
-			return c.changing(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
-				return c.release(ctx, a, v, rs, o)
-			})
+			return c.releaseWanted(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -258,46 +255,84 @@ type releasedAddress struct {
 	Released bool   `json:"released"`
 }
 
+func (c *command) releaseWanted(ctx context.Context, o releasing) error {
+	rs, err := o.wanted()
+	if err == nil {
+		err = c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) error { return sameCluster(ctx, s, rs) })
+	}
+	if err != nil {
+		return err
+	}
+	return c.changing(ctx, func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error { return c.release(ctx, a, v, rs, o) })
+}
+
+// freeing is an address to free.
+type freeing struct {
+	ipam.Release
+	unproven bool   // calicoctl's report holds it leaked, which proves less than our check
+	cluster  string // the clusterGUID of the report
+}
+
+// sameCluster refuses what reports of another cluster name: addresses and handles may be there and here.
+func sameCluster(ctx context.Context, s datastore.Store, rs []freeing) error {
+	c, err := report.ClusterOf(ctx, s)
+	if err != nil || c.Info == nil {
+		return err
+	}
+	for _, r := range rs {
+		if r.cluster != "" && r.cluster != c.Info.Spec.ClusterGUID {
+			return fmt.Errorf("a report is of the cluster with clusterGUID %s, and this one has %s", r.cluster, c.Info.Spec.ClusterGUID)
+		}
+	}
+	return nil
+}
+
 // wanted is what to release.
-func (o releasing) wanted() ([]ipam.Release, error) {
-	var out []ipam.Release
+func (o releasing) wanted() ([]freeing, error) {
+	var out []freeing
 	for _, text := range o.ips {
 		addr, err := parseAddr(text)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, ipam.Release{Addr: addr})
+		out = append(out, freeing{Release: ipam.Release{Addr: addr}})
 	}
 	for _, file := range o.reports {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		var r checkReport
-		if err := json.Unmarshal(raw, &r); err != nil || r.Findings == nil {
-			return nil, fmt.Errorf("%s: want what `twill ipam check -o json` prints", file)
+		r, err := report.Read(raw)
+		if err != nil {
+			return nil, fmt.Errorf("%s: want what `twill ipam check -o json` prints: %w", file, err)
 		}
-		for _, f := range r.Findings {
-			if f.Kind == ipam.FoundLeak && f.Fix != "" && f.Fixed != "yes" {
-				out = append(out, ipam.Release{Addr: f.Address, Handle: f.Handle, Sequence: &f.Sequence})
-			}
+		for _, l := range r.Leaks() {
+			out = append(out, freeing{l, r.Findings == nil, r.ClusterGUID})
 		}
 	}
 	return out, nil
 }
 
-func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, rs []ipam.Release, o releasing) error {
+func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, rs []freeing, o releasing) error {
 	var wrong []error
 	p, end := c.Working("released", len(rs))
 	defer end()
 	out := &console.Stream{To: c.Stdio, As: o.output, Name: ".address"}
+	held := map[netip.Addr]string{}
+	for _, r := range v.Records(v.Check(ipam.CheckOptions{Now: time.Now(), Grace: grace}), time.Now()) {
+		held[r.Addr] = report.Held(r, grace)
+	}
 	for _, r := range rs {
 		p.Step()
 		if ref, node, has := v.Endpoint(r.Addr); has && !o.force {
 			wrong = append(wrong, fmt.Errorf("release %s: in use by endpoint %s/%s on %s; delete the endpoint or pass --force", r.Addr, ref.Namespace, ref.Name, node))
 			continue
 		}
-		freed, err := a.Release(ctx, r)
+		if why := held[r.Addr]; why != "" && r.unproven && !o.force {
+			wrong = append(wrong, fmt.Errorf("release %s: %s; pass --force if it is nobody's", r.Addr, why))
+			continue
+		}
+		freed, err := a.Release(ctx, r.Release)
 		switch {
 		case err != nil:
 		case slices.Contains(freed, r.Addr):

@@ -85,6 +85,40 @@ func TestSeveralReportsAreReleased(t *testing.T) {
 	clitest.Contains(t, c.Want(0, "", args...), "10.65.0.4 released", "10.65.0.16 released")
 }
 
+// TestCalicoctlsReportIsReleased: ours without our findings is one. It may hold leaked what is not.
+func TestCalicoctlsReportIsReleased(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	var whole map[string]any
+	dec := json.NewDecoder(strings.NewReader(c.Want(1, "", "ipam", "check", "-o", "json")))
+	dec.UseNumber() // sequence numbers are longer than a float
+	if err := dec.Decode(&whole); err != nil {
+		t.Fatal(err)
+	}
+	delete(whole, "findings")
+	delete(whole, "looked")
+	allocations := whole["allocations"].(map[string]any)
+	leaked := func(address string) any {
+		return allocations[address].([]any)[0].(map[string]any)["inUse"]
+	}
+	if leaked("10.65.0.4") != false || leaked("10.65.0.1") != true {
+		t.Fatalf("%v", allocations)
+	}
+	allocations["10.65.0.1"].([]any)[0].(map[string]any)["inUse"] = false
+	text, err := json.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := clitest.File(t, "theirs.json", string(text))
+	clitest.Contains(t, c.Want(1, "", "ipam", "release", "--from-report="+report), "10.65.0.4 released", "10.65.0.16 released", "release 10.65.0.1: in use by endpoint prod/n1-k8s-web-eth0 on n1")
+	whole["clusterGUID"] = "another"
+	if text, err = json.Marshal(whole); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Contains(t, c.Want(1, "", "ipam", "release", "--from-report="+clitest.File(t, "another.json", string(text))), "a report is of the cluster with clusterGUID another")
+	c.Want(0, "", "datastore", "lock")
+	clitest.Contains(t, c.Want(1, "", "ipam", "release", "--from-report="+report), "the datastore is locked")
+}
+
 func TestIPAMReleaseSparesEndpoints(t *testing.T) {
 	c := clitest.WithAddresses(newCLI(t))
 	clitest.Contains(t, c.Want(1, "", "ipam", "release", "--ip=10.65.0.1"), "release 10.65.0.1: in use by endpoint prod/n1-k8s-web-eth0 on n1; delete the endpoint or pass --force")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/twillnet/twill/internal/resources"
 )
 
-// speaks is the version of Calico's data that twill reads and writes.
-const speaks = "v3"
+// speaks is the major version of Calico's data that twill reads and writes.
+const speaks = "3"
 
 // clusterInfo is what the cluster says of itself.
 func clusterInfo(ctx context.Context, s datastore.Store) (*api.ClusterInformation, error) {
@@ -50,9 +51,9 @@ func (c *command) checkVersion(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("Unable to get Cluster Information to verify version mismatch: %w\nUse --allow-version-mismatch to override.\n", err)
 		}
-		v := info.Spec.CalicoVersion
-		major, _, dotted := strings.Cut(v, ".")
-		if !dotted || !strings.HasPrefix(major, "v") || major == speaks {
+		v := strings.TrimPrefix(info.Spec.CalicoVersion, "v") // calicoctl's own takes it with the letter and without
+		major, _, _ := strings.Cut(v, ".")
+		if _, err := strconv.Atoi(major); err != nil || major == speaks {
 			return nil // not set, or a build of somebody's own
 		}
 		return fmt.Errorf("Version mismatch.\nClient Version:   %s\nCluster Version:  %s\nUse --allow-version-mismatch to override.\n", conn.Version, v)

@@ -202,13 +202,15 @@ func TestTheClusterIsKnownOnceSomethingIsWritten(t *testing.T) {
 		step{args: "get clusterinfo default -o yaml", has: []string{"clusterGUID: ", "datastoreReady: true"}, not: []string{"clusterType"}},
 		step{args: "version", has: []string{"Cluster Version:   unknown\nCluster Type:      unknown\n"}},
 	)
-	for version, fails := range map[string]bool{"v3.31.2": false, "v0.0.0.1.2.3": true, "master": false} {
+	for version, fails := range map[string]bool{"v3.31.2": false, "v0.0.0.1.2.3": true, "0.0.0.1.2.3": true, "3.31.2": false, "v3.32.0-0.dev-12-gabc": false, "v2": true, "master": false} {
 		s.patchCluster(`{"spec":{"calicoVersion":"` + version + `"}}`)
 		st := step{args: "replace -f {}", text: node1, fails: fails}
 		if fails {
-			st.has = []string{"Version mismatch.\nClient Version:   ", "Cluster Version:  v0.0.0.1.2.3\nUse --allow-version-mismatch to override.\n"}
+			st.has = []string{"Version mismatch.\nClient Version:   ", "Cluster Version:  " + strings.TrimPrefix(version, "v") + "\nUse --allow-version-mismatch to override.\n"}
 		}
-		s.follow(st, step{args: "--allow-version-mismatch replace -f {}", text: node1}, step{args: "version", has: []string{"Cluster Version:   " + version}})
+		lock, unlock := st, st
+		lock.args, unlock.args = "datastore migrate lock", "datastore migrate unlock"
+		s.follow(st, lock, unlock, step{args: "--allow-version-mismatch replace -f {}", text: node1}, step{args: "datastore migrate lock --allow-version-mismatch"}, step{args: "version", has: []string{"Cluster Version:   " + version}})
 	}
 }
 

@@ -176,6 +176,7 @@ const (
 	Beginning                        // conntrack's state is NEW
 	ICMPTypes                        // the type is in one of Types
 	OtherSource                      // the source is an address of this host, and not of the interface that the packet leaves by
+	Translated                       // the destination was translated; only where tables are shared, see [Config.Shared]
 )
 
 // Cond is one condition; Not negates it.

@@ -80,12 +80,13 @@ type hosts struct {
 	chains  map[string]intent.Key           // chains that were wanted, with their owner
 	early   map[intent.PolicyID]rules.Stage // policies that are asked before conntrack or DNAT
 	mute    map[intent.PolicyID]bool        // policies that are asked in postrouting, which cannot reject
+	sends   []Guard                         // that lead what processes of the host send to policy
 }
 
 // refreshHosts computes all chains of host endpoints again. There are few of them, and they change seldom.
 func (s *State) refreshHosts() {
 	s.hosts.dirty = false
-	s.hosts.links = s.hostLinks()
+	s.hosts.links, s.hosts.sends = s.hostLinks(), nil
 	wanted := map[string]intent.Key{}
 	names := s.hostNames()
 	for _, st := range hostStages {
@@ -102,6 +103,9 @@ func (s *State) refreshHosts() {
 		}
 		if !slices.ContainsFunc(ask, func(g Guard) bool { return g.Comment != "" }) {
 			continue // no endpoint has policy at this stage
+		}
+		if st.hook.At == Postrouting {
+			s.hosts.sends = ask
 		}
 		gs := append(s.beforeHosts(st, all), ask...)
 		if st.hook.Closed {
@@ -122,6 +126,7 @@ func (s *State) refreshHosts() {
 		}
 	}
 	s.hosts.chains = wanted
+	s.accepted()
 }
 
 // askHost returns the guards that lead the packets of an interface to the chain of its host endpoint at a stage, and wants that chain.

@@ -209,6 +209,8 @@ func (w *writer) condition(c *conjunction, x desired.Cond) error {
 		one(line{rest: []string{"-m addrtype ! --src-type LOCAL", "-m owner ! --socket-exists"}})
 	case desired.OtherSource:
 		one(line{rest: []string{"-m addrtype --src-type LOCAL", "-m addrtype ! --src-type LOCAL --limit-iface-out"}})
+	case desired.Translated:
+		c.ask("-m conntrack %s--ctstate DNAT", not(x.Not))
 	case desired.ICMPTypes:
 		c.blocks = append(c.blocks, w.icmpTypes(x))
 	default:

@@ -201,6 +201,60 @@ func TestWhatAHostEndpointAllowsIsAccepted(t *testing.T) {
 	})
 }
 
+// TestWhatAHostEndpointAllowsOutIsAccepted where the policy of chain OUTPUT is DROP, of one interface or of all: not what others translate, which is asked
+// later, nor what goes to workloads.
+func TestWhatAHostEndpointAllowsOutIsAccepted(t *testing.T) {
+	t.Parallel()
+	eachBackend(t, func(t *testing.T, k tools) {
+		t.Parallel()
+		b := newBetween(t, k)
+		b.others("-P", "OUTPUT", "DROP")
+		b.others("-A", "OUTPUT", "-p", "icmpv6", "-j", "ACCEPT")
+		server := netip.AddrPortFrom(netip.MustParseAddr(atOutside[0]), 80)
+		k.Run("iptables-"+k.backend, "-w", "60", "-t", "nat", "-A", "OUTPUT", "-p", "tcp", "--dport", "8080", "-j", "DNAT", "--to-destination", server.String())
+		id := intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "out"}
+		tiers := []intent.Tier{{Name: "default", Default: intent.Deny, Egress: []intent.PolicyID{id}}}
+		b.apply(intent.Batch{
+			InSync: true, Host: &intent.HostSettings{},
+			Policies: []intent.Policy{{ID: id, Egress: []intent.Rule{{Action: intent.Allow, Protocol: 6, Dst: intent.Peer{Ports: []intent.PortRange{{Min: 80, Max: 80}}}}}}},
+		})
+		b.check(k.NS, b.outside, atOutside, 80, false)
+		for _, link := range []string{"eth0", "*"} {
+			host := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "h1"}, Link: link, Group: intent.GroupOf(intent.Stages{Normal: tiers})}
+			b.apply(intent.Batch{Host: &intent.HostSettings{}, Endpoints: []intent.Endpoint{host}})
+			b.check(k.NS, b.outside, atOutside, 80, true)
+			b.check(k.NS, b.outside, atOutside, 81, false)
+			b.check(k.NS, b.workload, atWorkload, 80, false)
+			b.dials(server, 8080, false)
+			b.apply(intent.Batch{Host: &intent.HostSettings{IPTables: intent.IPTablesSettings{FilterReturn: true}}})
+			b.check(k.NS, b.outside, atOutside, 80, false)
+		}
+		b.others("-A", "OUTPUT", "-m", "conntrack", "--ctstate", "DNAT", "-j", "ACCEPT")
+		b.dials(server, 8080, true)
+	})
+}
+
+// dials has the host connect to another port than that of a server outside.
+func (b *between) dials(server netip.AddrPort, port uint16, reaches bool) {
+	b.t.Helper()
+	l, err := b.outside.ListenTCP(server)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer l.Close()
+	within := netnstest.Patience
+	if !reaches {
+		within = netnstest.Silence
+	}
+	c, err := b.k.DialTCP(netip.AddrPort{}, netip.AddrPortFrom(server.Addr(), port), time.Now().Add(within))
+	if (err == nil) != reaches {
+		b.t.Fatalf("port %d, translated to %s, should be reached: %v: %v\n%s", port, server, reaches, err, b.everything())
+	}
+	if err == nil {
+		_ = c.Close()
+	}
+}
+
 // TestTableMangleHasASettingOfItsOwn, for what is allowed before DNAT.
 func TestTableMangleHasASettingOfItsOwn(t *testing.T) {
 	t.Parallel()

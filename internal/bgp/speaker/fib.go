@@ -52,6 +52,7 @@ type fib struct {
 	failed     map[netip.Prefix]error
 	refused    map[netip.Prefix]string     // learned routes that are not installed, and why
 	localAddrs map[netip.Addr]bool         // addresses of this host
+	localNets  map[netip.Prefix]bool       // the networks that they are in
 	keepStale  bool                        // routes that no peer advertises any more stay
 	peerRoutes map[netip.Prefix]netip.Addr // to peers behind a gateway (reachableBy), by gateway
 	former     []rtnl.Route                // of a BIRD that ran here before
@@ -152,9 +153,9 @@ func (f *fib) read() error {
 	if err != nil {
 		return err
 	}
-	f.localAddrs = make(map[netip.Addr]bool, len(addrs))
+	f.localAddrs, f.localNets = make(map[netip.Addr]bool, len(addrs)), make(map[netip.Prefix]bool, len(addrs))
 	for _, a := range addrs {
-		f.localAddrs[a.Prefix.Addr()] = true
+		f.localAddrs[a.Prefix.Addr()], f.localNets[a.Prefix.Masked()] = true, true
 	}
 	f.markAllDirty() // also what the kernel does not have any more
 	clear(f.actual)
@@ -333,8 +334,12 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	return r, nil
 }
 
-// metric is that of a route with a priority; 0: the speaker's own, for one of the normal priority, unless that is configured.
+// metric is that of a route with a priority; 0: the speaker's own, for one of the normal priority, unless that is configured, and for a network of this host's,
+// which is behind what the kernel has by itself: it leads over its own link, whatever others on that link advertise.
 func (f *fib) metric(dst netip.Prefix, priority uint32) int {
+	if f.localNets[dst] {
+		return 0
+	}
 	four := dst.Addr().Is4()
 	if normal := f.plan.NormalPriority(four); priority == 0 || priority == normal {
 		return int(f.plan.ConfiguredPriority(four))

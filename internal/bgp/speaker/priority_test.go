@@ -124,3 +124,16 @@ func missing(t *testing.T, nl *rtnl.Handle, dst string) func() int {
 		}
 	}
 }
+
+// TestANetworkOfTheHostIsBehindItsOwnLink whatever priority a peer sends it with: peers on the link advertise it to each other.
+func TestANetworkOfTheHostIsBehindItsOwnLink(t *testing.T) {
+	h, birds := network(t, 1)
+	birds[0].run("protocol static s4 { ipv4; route 10.99.7.0/24 blackhole { bgp_local_pref = 2147483135; }; route 10.65.20.0/26 blackhole { bgp_local_pref = 2147483135; }; }" +
+		speaks("twill", "local as 64512; direct;", "", ""))
+	h.Veth("eth7", "peer7")
+	h.Up("eth7")
+	h.Addr("eth7", "10.99.7.1/24")
+	h.start(planOf(session("192.0.2.2", 64512)))
+	h.wantRoute("10.65.20.0/26 via 192.0.2.2 proto 82 metric 512")
+	h.wantRoute("10.99.7.0/24 via 192.0.2.2 proto 186 metric 2048")
+}

@@ -47,6 +47,7 @@ type bgpTable struct {
 	advertised []netip.Prefix
 	learned    map[netip.Prefix]netip.Addr // to next hops
 	made       map[netip.Prefix]bool       // what its agent leads to other hosts: the speaker leaves that alone
+	others     map[netip.Prefix]bool       // what a BGPFilter may have it advertise, too
 }
 
 func (l *Lab) routed(hosts []Host) error {
@@ -80,7 +81,7 @@ func (t bgpTable) knows(other bgpTable) error {
 		}
 	}
 	for dst, via := range t.learned {
-		if (via == other.host.V4 || via == other.host.V6) && !slices.Contains(other.advertised, dst) {
+		if (via == other.host.V4 || via == other.host.V6) && !slices.Contains(other.advertised, dst) && !other.others[dst] {
 			return fmt.Errorf("%s still has %s, which %s does not tell", t.host.Name, dst, other.host.Name)
 		}
 	}
@@ -105,6 +106,9 @@ func (l *Lab) table(h Host) (bgpTable, error) {
 		if !covered && l.inPool(r.Dst) {
 			t.advertised = append(t.advertised, r.Dst)
 		}
+	}
+	if t.others, err = p.others(); err != nil {
+		return t, err
 	}
 	tunnelled, err := p.nl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolHosts})
 	if err != nil {
@@ -139,6 +143,28 @@ func (p *place) agentsRoutes() ([]rtnl.Route, error) {
 		speakers := kernel.SpeakerRoute(r.Protocol, r.Metric) || r.Protocol == kernel.RouteProtocolBIRD
 		return r.Protocol == kernel.RouteProtocolAgent || r.Dst.IsSingleIP() && workloads[r.Link] && r.Protocol > kernel.RouteProtocolKernel && !speakers
 	}})
+}
+
+// others are what a host has beside the agent's routes and those that it learned: routes of others, and the networks of its addresses.
+func (p *place) others() (map[netip.Prefix]bool, error) {
+	routes, err := p.nl.Routes(rtnl.RouteFilter{Match: func(r rtnl.Route) bool {
+		return !kernel.SpeakerRoute(r.Protocol, r.Metric) && !slices.Contains([]int{kernel.RouteProtocolAgent, kernel.RouteProtocolHosts, kernel.RouteProtocolBIRD}, r.Protocol)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := p.nl.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	out := map[netip.Prefix]bool{}
+	for _, r := range routes {
+		out[r.Dst] = true
+	}
+	for _, a := range addrs {
+		out[a.Prefix.Masked()] = true
+	}
+	return out, nil
 }
 
 func (l *Lab) inPool(dst netip.Prefix) bool {

@@ -394,6 +394,9 @@ func ofPrefix(r plan.Rule) string {
 
 // rule writes one rule of a filter, for routes of one family.
 func (w *writer) rule(r plan.Rule, four bool) {
+	if r.Foreign {
+		return // BIRD takes the agent's routes alone from the kernel
+	}
 	var conditions []string
 	if r.Covered {
 		within := w.withinBlocks(four)

@@ -38,6 +38,16 @@ func (d *planner) agentSettings() {
 	if p := settings.Settings.Routes.Protocol; p != api.RouteProtocol {
 		d.plan.AgentProtocol = p
 	}
+	for _, prefix := range settings.Settings.InterfacePrefixes {
+		if pattern := prefix + "*"; !slices.Contains(inside, pattern) {
+			d.plan.Inside = append(d.plan.Inside, pattern)
+		}
+	}
+	for _, link := range settings.Settings.WireGuard.Link {
+		if !slices.Contains(inside, link) {
+			d.plan.Inside = append(d.plan.Inside, link)
+		}
+	}
 	from, given := map[string]string{}, map[string]bool{}
 	for _, v := range settings.Values {
 		given[v.Param.Name] = v.From != "default"

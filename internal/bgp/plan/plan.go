@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
 )
 
 // Plan is all that a node's speaker must do.
@@ -37,6 +38,8 @@ type Plan struct {
 	// AgentProtocol is that of the agent's routes to workloads, by which they are known; 0: the agent's own.
 	AgentProtocol int      `json:",omitempty"`
 	Ignored       []string `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
+	// Inside are patterns of interfaces that lead to workloads or into tunnels, so that their networks are not the host's, beside those of [Plan.Connects].
+	Inside []string `json:",omitempty"`
 	// Peering are addresses that this host has for workloads that are its peers, so that these can call it.
 	Peering []netip.Addr `json:",omitempty"`
 	// LogSeverity is that of the least severe lines to log, as resources have it; empty: they do not say.
@@ -182,7 +185,8 @@ func (p Plan) IsForeign(dst netip.Prefix) bool {
 	return p.Dedicated || slices.ContainsFunc(p.Foreign, func(f netip.Prefix) bool { return Covers(f, dst) })
 }
 
-// Filters are the rules of filters, by which what blocks cover may be advertised; those of equal sessions are there once.
+// Filters are the rules of filters, by which what blocks cover, and routes that are not the agent's, may be advertised; those of equal sessions are there
+// once.
 func (p Plan) Filters() (out []Filter) {
 	for _, s := range p.Sessions {
 		i := slices.IndexFunc(s.Export, func(r Rule) bool { return r.Covered })
@@ -200,19 +204,43 @@ type Filter struct {
 	rules []Rule
 }
 
-// Accepts reports whether a route is advertised although a block covers it.
+// Accepts reports whether a route is advertised although a block covers it, or although it is not the agent's.
 func (f Filter) Accepts(t Route) bool {
 	r, decided := Decide(f.rules, t)
 	return f.Four == t.Dst.Addr().Is4() && decided && r.Accept
 }
 
+// AcceptsAny reports whether there are routes that it accepts.
+func (f Filter) AcceptsAny() bool {
+	return slices.ContainsFunc(f.rules, func(r Rule) bool { return r.Accept })
+}
+
+// NamesInterfaces reports whether what it accepts depends on the interfaces of routes.
+func (f Filter) NamesInterfaces() bool {
+	return slices.ContainsFunc(f.rules, func(r Rule) bool { return r.Interface != "" })
+}
+
 // Ignores reports whether routes through an interface are not advertised.
 func (p Plan) Ignores(link string) bool {
-	return slices.ContainsFunc(p.Ignored, func(pattern string) bool {
+	return anyMatches(p.Ignored, link)
+}
+
+// Connects reports whether the networks of an interface are the host's own, and may be advertised: it leads neither to workloads nor into a tunnel, and
+// is not among those that are ignored.
+func (p Plan) Connects(link string) bool {
+	return link != "" && !p.Ignores(link) && !anyMatches(inside, link) && !anyMatches(p.Inside, link)
+}
+
+// inside are upstream's two patterns of interfaces that are not the host's, workloads' and kube-proxy's, and the devices of tunnels.
+var inside = []string{"cali*", "kube-ipvs*", intent.LinkVXLAN, intent.LinkVXLAN6, intent.LinkIPIP, intent.LinkWireGuard, intent.LinkWireGuard6}
+
+// anyMatches reports whether one of the patterns, with * at the end or without, matches a name.
+func anyMatches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		if stem, wild := cutStar(pattern); wild {
-			return len(link) >= len(stem) && link[:len(stem)] == stem
+			return len(name) >= len(stem) && name[:len(stem)] == stem
 		}
-		return pattern == link
+		return pattern == name
 	})
 }
 

@@ -110,7 +110,7 @@ func TestCommunitiesAreForWhatNoFilterAccepts(t *testing.T) {
 	for _, r := range p.Sessions[0].Export {
 		got = append(got, r.Name)
 	}
-	if want := []string{"BGPFilter f exportV4[0]", "the block that covers it", "prefixAdvertisements 10.65.0.0/16", "IPPool p", "a block of this node in no IPPool"}; !slices.Equal(got, want) {
+	if want := []string{"the rule against default routes that no BGPFilter names", "BGPFilter f exportV4[0]", "the block that covers it", "the default for routes that are not the agent's", "prefixAdvertisements 10.65.0.0/16", "IPPool p", "a block of this node in no IPPool"}; !slices.Equal(got, want) {
 		t.Errorf("rules %q, want %q", got, want)
 	}
 }
@@ -177,7 +177,7 @@ func TestPrioritiesOfRoutes(t *testing.T) {
 		"BGPConfiguration default {nodeToNodeMeshEnabled: false, ipv6NormalRoutePriority: 2000}\n"+
 		"BGPFilter f {exportV4: [{action: Reject, priority: 512}, {action: Accept, operations: [{setPriority: {value: 7}}, {setPriority: {value: 9}}]}]}")
 	p := w.Plan("h1")
-	rules := p.Sessions[0].Export
+	rules := p.Sessions[0].Export[1:] // after that against default routes
 	for _, tt := range []struct {
 		what      string
 		got, want any

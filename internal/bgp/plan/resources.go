@@ -289,7 +289,7 @@ func (w *Resources) Plan(node string) Plan {
 	d.pools()
 	d.clusterRoutes()
 	d.agentSettings()
-	d.withinBlocks()
+	d.filtersAlone()
 	d.communities()
 	d.peers()
 	d.mesh()

@@ -19,6 +19,7 @@ type Rule struct {
 	Learned   bool         `json:",omitempty"` // only learned routes
 	Own       bool         `json:",omitempty"` // only routes that this node originates
 	Covered   bool         `json:",omitempty"` // only routes of this node within a wider one that it originates: workloads' in its blocks
+	Foreign   bool         `json:",omitempty"` // only routes that this node originates since a filter accepts them: neither the agent's nor of services
 	Interface string       `json:",omitempty"` // only this node's own routes, through such an interface; * and ? are wildcards
 	Community string       `json:",omitempty"`
 	ASPath    []uint32     `json:",omitempty"` // the path begins so
@@ -37,6 +38,7 @@ type Route struct {
 	Dst         netip.Prefix
 	Learned     bool
 	Covered     bool   // see Rule
+	Foreign     bool   // see Rule
 	Link        string // the interface of this node's own route
 	Communities []string
 	ASPath      []uint32
@@ -51,7 +53,7 @@ func (r Rule) Matches(t Route) bool {
 			return false
 		}
 	}
-	return (!r.Learned || t.Learned) && (!r.Own || !t.Learned) && (!r.Covered || t.Covered) &&
+	return (!r.Learned || t.Learned) && (!r.Own || !t.Learned) && (!r.Covered || t.Covered) && (!r.Foreign || t.Foreign) &&
 		(r.Interface == "" || !t.Learned && NameMatches(r.Interface, t.Link)) &&
 		(r.Priority == 0 || r.Priority == t.Priority) &&
 		(r.Community == "" || slices.Contains(t.Communities, r.Community)) &&

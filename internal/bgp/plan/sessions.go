@@ -22,8 +22,8 @@ type planner struct {
 	// closed, marks and open are the rules that end each export: pools that are not advertised, communities for the rest, then what is
 	// advertised; by family, IPv4 first.
 	closed, marks, open [2][]Rule
-	// covered is a rule against what blocks cover, before all these: where a filter may accept some of it.
-	covered  [2][]Rule
+	// byFilter are rules against what filters alone may accept, before all these: where a filter accepts anything.
+	byFilter [2][]Rule
 	counting map[string]*api.IPPool // pools by name, of each CIDR one
 	services []netip.Prefix         // of which addresses of services are advertised
 }
@@ -56,13 +56,17 @@ func (d *planner) pools() {
 	}
 }
 
-// withinBlocks makes the rule against what blocks cover, of families in which a filter accepts anything.
-func (d *planner) withinBlocks() {
+// filtersAlone makes the rules against what filters alone may accept, of families in which one accepts anything: what blocks cover, and
+// routes that are not the agent's.
+func (d *planner) filtersAlone() {
 	accepts := func(r api.BGPFilterRule) bool { return r.Action == "Accept" && !r.Void }
 	for _, filter := range d.filters {
 		for f, list := range [][]api.BGPFilterRule{filter.Spec.ExportV4, filter.Spec.ExportV6} {
 			if slices.ContainsFunc(list, accepts) {
-				d.covered[f] = []Rule{{Name: "the block that covers it", Covered: true}}
+				d.byFilter[f] = []Rule{
+					{Name: "the block that covers it", Covered: true},
+					{Name: "the default for routes that are not the agent's", Foreign: true},
+				}
 			}
 		}
 	}
@@ -355,8 +359,22 @@ func (d *planner) add(s Session, filters []string) {
 		s.Import = append(s.Import, Rule{Name: "what no BGPFilter accepts of a workload"})
 	}
 	f := family(four)
-	s.Export = slices.Concat(s.Export, d.covered[f], d.closed[f], d.marks[f], d.serviceRules(s), d.open[f])
+	s.Export = slices.Concat(unnamedDefault(s.Export, four), s.Export, d.byFilter[f], d.closed[f], d.marks[f], d.serviceRules(s), d.open[f])
 	d.plan.Sessions = append(d.plan.Sessions, s)
+}
+
+// unnamedDefault is the rule against the host's own default routes, before those of filters: unless one of these accepts 0.0.0.0/0 or ::/0 by
+// name. A rule that accepts everything means what is behind this node, and not the way from it to everywhere else, which would lead back.
+func unnamedDefault(filters []Rule, four bool) []Rule {
+	all := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	if four {
+		all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	accepts, names := func(r Rule) bool { return r.Accept }, func(r Rule) bool { return r.Accept && r.Prefix == all && r.Max == 0 && !r.Not }
+	if !slices.ContainsFunc(filters, accepts) || slices.ContainsFunc(filters, names) {
+		return nil
+	}
+	return []Rule{{Name: "the rule against default routes that no BGPFilter names", Prefix: all, Foreign: true}}
 }
 
 // selects reports whether a BGPPeer applies to a node.

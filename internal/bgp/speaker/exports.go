@@ -16,7 +16,7 @@ type routeKey struct {
 	metric int
 }
 
-// exports holds the agent's routes, and which of them are in the library's table.
+// exports holds the agent's routes and those of others that filters accept, and which of them are in the library's table.
 type exports struct {
 	agent      map[routeKey]rtnl.Route
 	links      map[int]rtnl.Link
@@ -24,6 +24,8 @@ type exports struct {
 	originated map[netip.Prefix]string // to what is said of it, see origin.String
 	plan       plan.Plan               // by which it was
 	filters    []plan.Filter           // those of the plan
+	foreign    foreign
+	kinds      map[netip.Prefix]string // what those are that others made
 }
 
 // local reports whether a route is one that the agent made for addresses on this host. Those with a gateway are its
@@ -58,18 +60,25 @@ func (e *exports) read(h *rtnl.Handle, links []rtnl.Link) error {
 	for _, l := range links {
 		e.links[l.Index] = l
 	}
-	return nil
+	if len(e.foreign.filters) > 0 {
+		e.foreign.addrs, err = h.Addrs()
+	}
+	return err
 }
 
-// onLink takes over a link's change. It reports whether the kernel may have removed routes with it without an event, or its name changed.
+// onLink takes over a link's change. It reports whether the kernel may have removed routes with it without an event, its name changed, or a network of this
+// host's came up with it.
 func (e *exports) onLink(l rtnl.Link, gone bool) bool {
 	was, known := e.links[l.Index]
+	if known && (gone || was.Up != l.Up || was.Name != l.Name) {
+		e.foreign.onLink(l.Index, !gone && was.Name != l.Name)
+	}
 	if gone {
 		delete(e.links, l.Index)
 		return known
 	}
 	e.links[l.Index] = l
-	return known && (was.Name != l.Name || was.Up && !l.Up || was.Running && !l.Running)
+	return known && (was.Name != l.Name || was.Up && !l.Up || was.Running && !l.Running || l.Up && !was.Up && e.foreign.has(l.Index))
 }
 
 // onRoute takes over a change of one of the agent's routes. It reports whether what is advertised may change.
@@ -120,7 +129,7 @@ func (e *exports) has(dst netip.Prefix) bool {
 }
 
 // verdicts decides for each of the agent's routes whether it is advertised: those that no other covers, or that a filter accepts, except
-// through ignored interfaces.
+// through ignored interfaces. Of routes of others it has those that a filter accepts.
 func (e *exports) verdicts(p plan.Plan) Verdicts {
 	sorted := make([]rtnl.Route, 0, len(e.agent))
 	for _, r := range e.agent {
@@ -159,12 +168,37 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 			out[dst] = Verdict{Advertised: true, Priority: p.NormalPriority(dst.Addr().Is4())}
 		}
 	}
+	e.addForeign(out, p)
 	return out
+}
+
+// retract withdraws what a plan has advertised no longer. To be called before the library has its rules: what was for the peers of a filter alone is
+// rejected by no rule for others any more.
+func (e *exports) retract(b *library, p plan.Plan) error {
+	verdicts := e.verdicts(p)
+	return e.withdraw(b, func(dst netip.Prefix) bool { return verdicts[dst].Advertised })
+}
+
+// withdraw removes the library's own routes that are not wanted.
+func (e *exports) withdraw(b *library, wanted func(netip.Prefix) bool) error {
+	var gone []netip.Prefix
+	for dst := range e.originated {
+		if !wanted(dst) {
+			gone = append(gone, dst)
+		}
+	}
+	if err := b.withdraw(gone); err != nil {
+		return err
+	}
+	for _, dst := range gone {
+		delete(e.originated, dst)
+	}
+	return nil
 }
 
 // originate makes the library's own routes those that are to be advertised.
 func (e *exports) originate(b *library, p plan.Plan) error {
-	e.plan, e.filters = p, p.Filters()
+	e.plan, e.filters, e.kinds = p, p.Filters(), map[netip.Prefix]string{}
 	var add []origin
 	want := map[netip.Prefix]bool{}
 	for dst, v := range e.verdicts(p) {
@@ -176,22 +210,16 @@ func (e *exports) originate(b *library, p plan.Plan) error {
 		if v.Covered {
 			communities = append(communities, coveredMark)
 		}
+		if v.Foreign != "" {
+			communities, e.kinds[dst] = append(communities, foreignMark), v.Foreign
+		}
 		o := origin{dst, communities, plan.LocalPref(v.Priority)}
 		if had, ok := e.originated[dst]; !ok || had != o.String() {
 			add = append(add, o)
 		}
 	}
-	var gone []netip.Prefix
-	for dst := range e.originated {
-		if !want[dst] {
-			gone = append(gone, dst)
-		}
-	}
-	if err := b.withdraw(gone); err != nil {
+	if err := e.withdraw(b, func(dst netip.Prefix) bool { return want[dst] }); err != nil {
 		return err
-	}
-	for _, dst := range gone {
-		delete(e.originated, dst)
 	}
 	if err := b.announce(add); err != nil {
 		return err

@@ -76,7 +76,7 @@ type Route struct {
 	ASPath      []uint32     `json:"asPath,omitempty"`
 	Communities []string     `json:"communities,omitempty"`
 	Priority    uint32       `json:"priority,omitempty"` // that its LOCAL_PREF stands for; none: it is one as other networks have them
-	Kernel      string       `json:"kernel,omitempty"`   // installed, or why it is not; of best paths
+	Kernel      string       `json:"kernel,omitempty"`   // installed, or why it is not; of best paths. Of own ones, whose it is there if it is not the agent's
 }
 
 // Explanation says how a destination is routed and advertised.
@@ -84,6 +84,8 @@ type Explanation struct {
 	Asked netip.Prefix `json:"asked"`
 	Dst   netip.Prefix `json:"dst,omitzero"`  // the longest known prefix that covers it; invalid: none
 	Own   string       `json:"own,omitempty"` // the agent has a route to it here: that it is advertised, or why not
+	// Foreign is what it is if this host has it, and neither the agent nor a service is why.
+	Foreign string `json:"foreign,omitempty"`
 	// OtherRoutes are routes to it in the kernel that are neither ours nor the agent's.
 	OtherRoutes []string `json:"otherRoutes,omitempty"`
 	Paths       []Route  `json:"paths,omitempty"`
@@ -286,6 +288,7 @@ func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 		Priority: plan.PriorityOf(localPrefOf(p)),
 	}
 	if r.Own {
+		r.Kernel = s.exports.kinds[dst]
 		return r
 	}
 	r.From, r.NextHop = p.PeerAddress, nextHop(p)
@@ -320,13 +323,15 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 	if s.bgp != nil {
 		learned = s.bgp.covering(asked)
 	}
-	e, more := s.exports.verdicts(s.plan).Explain(asked, slices.Values(learned))
+	e, more := s.allVerdicts(asked, learned).Explain(asked, slices.Values(learned))
 	if !more {
 		return e
 	}
 	e.Paths = s.paths(&e.Dst)
 	var err error
-	if e.OtherRoutes, err = otherRoutes(s.cfg.Rtnl, e.Dst, s.fib.metric(e.Dst, s.fib.desired[e.Dst].priority)); err != nil {
+	if e.Foreign != "" && !slices.ContainsFunc(e.Paths, func(r Route) bool { return !r.Own }) {
+		e.OtherRoutes = nil // there is none of ours to compare them with
+	} else if e.OtherRoutes, err = otherRoutes(s.cfg.Rtnl, e.Dst, s.fib.metric(e.Dst, s.fib.desired[e.Dst].priority)); err != nil {
 		s.cfg.Log.Error("BGP: list routes", "err", err)
 	}
 	if s.bgp == nil {

@@ -26,8 +26,8 @@ type rules struct {
 	// links are the interface patterns that rules have used so far; each has a mark, a community on the originated routes
 	// through such an interface.
 	links []string
-	// covered: rules look for coveredMark.
-	covered bool
+	// marked: rules look for coveredMark or foreignMark.
+	marked bool
 }
 
 // Marks are large communities that never leave this process, and are removed from what peers send.
@@ -37,6 +37,8 @@ const (
 	marker  = marks + "4294967295" // on a route while a rule changes it in several steps
 	// coveredMark is on routes that this node originates within another.
 	coveredMark = marks + "4294967294"
+	// foreignMark is on routes that this node originates although others made them.
+	foreignMark = marks + "4294967293"
 )
 
 // mark is that of the interfaces of a rule.
@@ -74,7 +76,7 @@ func (b *library) setRules(ctx context.Context, sessions []plan.Session) error {
 	builder := policyBuilder{generation: fresh.generation, rules: &fresh}
 	for _, g := range groups { // all are known before the first statement, which must take them off
 		for _, r := range g.Export {
-			fresh.covered = fresh.covered || r.Covered
+			fresh.marked = fresh.marked || r.Covered || r.Foreign
 			if r.Interface != "" {
 				fresh.mark(r.Interface)
 			}
@@ -342,7 +344,7 @@ func (w *writer) accept(r plan.Rule) *api.Actions {
 		}
 		return a
 	}
-	if len(w.builder.rules.links) > 0 || w.builder.rules.covered {
+	if len(w.builder.rules.links) > 0 || w.builder.rules.marked {
 		a.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, anyMark)
 	}
 	switch w.group.NextHop {
@@ -375,6 +377,9 @@ func (w *writer) conditions(r plan.Rule) *api.Conditions {
 	}
 	if r.Covered {
 		larges = append(larges, "^"+coveredMark+"$")
+	}
+	if r.Foreign {
+		larges = append(larges, "^"+foreignMark+"$")
 	}
 	switch {
 	case r.Community == "":

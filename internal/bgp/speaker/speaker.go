@@ -1,7 +1,7 @@
 // Package speaker speaks BGP for one node, as a [plan.Plan] says.
 //
 // In: plans, and the kernel's routes: those of the agent (kernel.RouteProtocolAgent) are advertised to peers, by the rules of
-// each session. Out: sessions, and the best learned paths as kernel routes of protocol kernel.RouteProtocolSpeaker.
+// each session; those of others, and networks of the host's interfaces, only to peers whose filters accept them. Out: sessions, and the best learned paths as kernel routes of protocol kernel.RouteProtocolSpeaker.
 //
 // A route with that protocol and one of its two metrics is the speaker's; any other is foreign and is never
 // replaced or removed. What a former speaker left in the kernel stays until its peers are back and have sent
@@ -140,9 +140,16 @@ func (a *oneShot) arm(d time.Duration) {
 
 func (a *oneShot) fired() { a.set = false }
 
+// at sets the timer to a time; the zero time leaves it.
+func (a *oneShot) at(t time.Time) {
+	if !t.IsZero() {
+		a.Reset(time.Until(t))
+	}
+}
+
 // loop owns all of the speaker's state.
 func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-chan []rtnl.Event) error {
-	reread, retry, hold, newlyUp := newOneShot(), newOneShot(), newOneShot(), newOneShot()
+	reread, retry, hold, newlyUp, foreign := newOneShot(), newOneShot(), newOneShot(), newOneShot(), newOneShot()
 	clock := time.NewTicker(clockCheckInterval)
 	defer clock.Stop()
 	var wakeup <-chan struct{}
@@ -175,6 +182,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			}
 		case <-hold.C:
 		case <-newlyUp.C:
+		case <-foreign.C:
 		case <-retry.C:
 			retry.fired()
 			if s.plan.Node != "" {
@@ -190,9 +198,8 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 		if wait, holds := s.holding(); holds {
 			hold.Reset(wait)
 		}
-		if next := s.readvertise(ctx); !next.IsZero() {
-			newlyUp.Reset(time.Until(next))
-		}
+		newlyUp.at(s.readvertise(ctx))
+		foreign.at(s.readForeign())
 		if failed := s.apply(); failed {
 			retry.arm(retryAfter)
 		}
@@ -243,11 +250,16 @@ func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 		s.bgp, s.exports.originated = b, map[netip.Prefix]string{}
 	}
 	s.clearProblem("listen")
+	if err := s.prepareForeign(p); err != nil {
+		s.setProblem("routes of others", err)
+		return
+	}
 	if err := s.bgp.setRules(ctx, p.Sessions); err != nil {
 		s.setProblem("rules", err)
 		return // without rules a session would advertise and accept everything
 	}
 	s.clearProblem("rules")
+	s.exports.foreign.inForce = true
 	s.advertise() // first, so that a new session has all routes before its End-of-RIB
 	s.sessions(ctx)
 	s.fib.plan = p
@@ -367,6 +379,7 @@ func (s *Speaker) read() error {
 // onEvents handles netlink events, and reports whether the tables must be read again.
 func (s *Speaker) onEvents(events []rtnl.Event) bool {
 	if events == nil {
+		s.exports.foreign.stale(time.Now())
 		return true
 	}
 	again, changed, ways := false, false, false
@@ -376,6 +389,7 @@ func (s *Speaker) onEvents(events []rtnl.Event) bool {
 			again = s.exports.onLink(*e.Link, e.Gone) || again
 		case e.Addr != nil:
 			again = s.fib.address(e.Addr.Prefix.Addr(), e.Gone) || again
+			s.exports.foreign.onAddr(*e.Addr, e.Gone)
 		case e.Route == nil || e.Route.Table != 0:
 		case s.exports.local(*e.Route):
 			changed = s.exports.onRoute(*e.Route, e.Gone) || changed
@@ -384,6 +398,7 @@ func (s *Speaker) onEvents(events []rtnl.Event) bool {
 			again = again || s.fib.unexpected(*e.Route, e.Gone)
 		default:
 			ways = true // a next hop may be resolved by any route
+			changed = s.exports.onForeign(*e.Route, e.Gone) || changed
 		}
 	}
 	if ways {

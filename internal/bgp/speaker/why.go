@@ -9,16 +9,17 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// Verdict says whether a route of the agent's is advertised, and why not.
+// Verdict says whether a route of this host's is advertised, and why not.
 type Verdict struct {
 	Advertised bool
 	Why        string
 	Link       string // the route's interface
 	Priority   uint32 // the route's, see plan.Rule
+	Foreign    string // what it is if it is neither the agent's nor of services, and then it is advertised to those alone whose filters accept it
 	Covered    bool   // it is advertised to those alone whose filters accept it: another route covers it
 }
 
-// Verdicts are those of all of the agent's routes on a host, and of the prefixes of services.
+// Verdicts are those of all of the agent's routes on a host, of the prefixes of services, and of what others made, as far as a filter accepts it.
 type Verdicts map[netip.Prefix]Verdict
 
 // ReadVerdicts reads the agent's routes, and decides for each whether a plan has it advertised.
@@ -48,7 +49,13 @@ func (v Verdicts) Explain(asked netip.Prefix, learned iter.Seq[netip.Prefix]) (e
 	for dst := range learned {
 		narrower(dst)
 	}
-	switch own, is := v[e.Dst]; {
+	own, is := v[e.Dst]
+	switch e.Foreign = own.Foreign; {
+	case own.Foreign != "" && !own.Advertised:
+		e.Own = "not advertised: " + own.Why
+		return e, false
+	case own.Foreign != "":
+		e.Own, e.Interface = "advertised to peers whose BGPFilters accept it", own.Link
 	case is && !own.Advertised:
 		e.Own = "not advertised by itself: " + own.Why
 		return e, false
@@ -65,7 +72,7 @@ func ExplainPeer(p plan.Plan, w plan.Session, up bool, e Explanation) string {
 		return "there is no path"
 	}
 	best := e.Paths[i]
-	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Covered: best.Own && e.Covered, Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath, Priority: best.Priority})
+	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Covered: best.Own && e.Covered, Foreign: best.Own && e.Foreign != "", Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath, Priority: best.Priority})
 	from, _ := p.Session(best.From)
 	switch {
 	case !up:

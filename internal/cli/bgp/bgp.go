@@ -35,7 +35,7 @@ func (c *command) bgpCmd() *cobra.Command {
 The agent's routes (protocol 80) are advertised to peers, except those that
 another of them covers. Routes learned from peers are installed in the kernel with
 protocol bgp (186) and metric 2048 or 2049, those with a priority with protocol 82.
-Routes of others are never touched.
+Routes of others are never touched, and only sent to peers whose BGPFilters want them.
 "twill node" runs it as one of its children.
 
 It may be killed and started again at any time (graceful restart, RFC 4724):
@@ -332,7 +332,7 @@ func printExplanation(w io.Writer, e speaker.Explanation) {
 	}
 	fmt.Fprintln(w)
 	if e.Own != "" {
-		fmt.Fprintf(w, "  originated here: %s\n", e.Own)
+		fmt.Fprintf(w, "  %s: %s\n", cmp.Or(e.Foreign, "originated here"), e.Own)
 	}
 	for _, p := range e.Paths {
 		if p.Own {

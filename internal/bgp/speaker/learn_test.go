@@ -105,6 +105,15 @@ func TestRoutesOfOthersNeedAFilterThatAcceptsThem(t *testing.T) {
 	filtered.wants("0.0.0.0/0")
 	filtered.lacks("10.99.7.0/24")
 	plain.only(others...)
+
+	// One peer's filter names it, and the other's accepts everything.
+	both := sessionsWith(`{"cidr":"0.0.0.0/0","matchOperator":"Equal","action":"Accept"}`)
+	both[1].Export = sessionsWith(`{"action":"Accept"}`)[0].Export
+	h.plan(planOf(both...))
+	plain.wants("203.0.113.0/24")
+	plain.only("0.0.0.0/0")
+	filtered.wants("0.0.0.0/0")
+	filtered.only("203.0.113.0/24")
 	for _, b := range []*bird{filtered, plain} {
 		if all := b.ask("show", "route", "all"); strings.Contains(all, "4294967295") {
 			t.Errorf("a mark has left this process:\n%s", all)

@@ -24,9 +24,14 @@ var uplinkCases = []handCase{
 - {kind: FelixConfiguration, metadata: {name: default}, spec: {interfaceExclude: eth0}}` + dropsAtA, denied: fromOutside,
 	},
 	{
-		name: "by its name before by its address", source: "docs/design/stages.md: the endpoint that names it, else one that expects an address of it",
+		name: "by its address, where the one that names it has a later name", source: "upstream, of host endpoints that match an interface by name or by address: the first by name",
 		rules: "{action: Allow}", more: hostByAddress + dropsAtA + `
-- {kind: HostEndpoint, metadata: {name: b}, spec: {node: h1, interfaceName: eth0, expectedIPs: [192.0.2.1]}}`, allowed: fromOutside,
+- {kind: HostEndpoint, metadata: {name: b}, spec: {node: h1, interfaceName: eth0, expectedIPs: [192.0.2.1]}}`, denied: fromOutside,
+	},
+	{
+		name: "by its name, where that with its address has a later name", source: "upstream, of host endpoints that match an interface by name or by address: the first by name",
+		rules: "{action: Allow}", more: hostByAddress + dropsAtA + `
+- {kind: HostEndpoint, metadata: {name: "0"}, spec: {node: h1, interfaceName: eth0, expectedIPs: [192.0.2.1]}}`, allowed: fromOutside,
 	},
 }
 

@@ -126,8 +126,8 @@ func (s *State) remove(k intent.Key) {
 	}
 }
 
-// onLink returns the endpoint of a link. If several claim it, the one that names it, then one that is not closed, then the
-// smallest name, so that the order of arrival does not matter.
+// onLink returns the endpoint of a link. If several claim it, a workload, then one that is not closed, then the smallest name, so that
+// the order of arrival does not matter.
 func (s *State) onLink(link string) (intent.Endpoint, bool) {
 	if s.dirty || s.links == nil {
 		s.links = map[string]intent.EndpointID{}
@@ -175,8 +175,8 @@ func excludes(words []string, link string) bool {
 }
 
 func better(a, b intent.Endpoint) bool {
-	if (a.Link == "") != (b.Link == "") {
-		return a.Link != ""
+	if a.ID.Kind != b.ID.Kind {
+		return a.ID.Kind == intent.Workload // its interface is under no host endpoint but that for all
 	}
 	if (a.Closed == "") != (b.Closed == "") {
 		return a.Closed == ""

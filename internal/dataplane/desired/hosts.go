@@ -216,26 +216,24 @@ func linksInOrder(links map[string]intent.EndpointID) []string {
 	return out
 }
 
-// hostLinks finds the host endpoint of each interface: one that names it before one that has an address of it; of
-// several, an open one, then the smallest name.
+// hostLinks finds the host endpoint of each interface: one that names it or has an address of it; of several, an open one, then the smallest name, as
+// upstream has it.
 func (s *State) hostLinks() map[string]intent.EndpointID {
 	out := map[string]intent.EndpointID{}
-	named := map[string]bool{}
-	put := func(link string, e *endpoint, byName bool) {
-		old, taken := out[link]
-		if !taken || byName && !named[link] || byName == named[link] && better(e, s.endpoints[old]) {
-			out[link], named[link] = e.ID, byName
+	put := func(link string, e *endpoint) {
+		if old, taken := out[link]; !taken || better(e, s.endpoints[old]) {
+			out[link] = e.ID
 		}
 	}
 	for _, e := range s.endpoints {
 		switch {
 		case e.ID.Kind != intent.Host || len(e.Link) > maxLink:
 		case e.Link != "":
-			put(e.Link, e, true)
+			put(e.Link, e)
 		default:
 			for link, addrs := range s.hosts.addrs {
 				if !excluded(s.hosts.exclude, link) && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) }) {
-					put(link, e, false)
+					put(link, e)
 				}
 			}
 		}

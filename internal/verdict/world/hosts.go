@@ -34,7 +34,7 @@ func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 		}
 	}
 	if len(mine) > 0 {
-		return []*endpoint{slices.MinFunc(mine, nearer)}, true
+		return []*endpoint{slices.MinFunc(mine, better)}, true
 	}
 	for _, e := range others {
 		if !slices.ContainsFunc(others, func(o *endpoint) bool {
@@ -47,17 +47,6 @@ func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 		es = append(es, e)
 	}
 	return es, len(others) == 0
-}
-
-// nearer is negative if a precedes b for one interface: one that names it, then in the order of better.
-func nearer(a, b *endpoint) int {
-	if named := a.spec.InterfaceName != ""; named != (b.spec.InterfaceName != "") {
-		if named {
-			return -1
-		}
-		return 1
-	}
-	return better(a, b)
 }
 
 // excluded reports whether interfaceExclude keeps a node's interface from having an endpoint by address: the interface that the query names,
@@ -141,7 +130,7 @@ func (w *World) wildcard(node string) *endpoint {
 	return best
 }
 
-// better is negative if a precedes b for one interface: one that can be read, then the smallest name.
+// better is negative if a precedes b for one interface, which each names or has an address of: one that can be read, then the smallest name.
 func better(a, b *endpoint) int {
 	if (a.closed == "") != (b.closed == "") {
 		if a.closed == "" {

@@ -20,7 +20,8 @@ var uplinkCases = []stageCase{
 	{"the node's own settings come first", excludes, excludedHost + "FelixConfiguration default {interfaceExclude: eth0}\nFelixConfiguration node.h1 {interfaceExclude: eth1}", inbound, "Deny: no profile"},
 	{"an interface that has it, too, is not excluded", excludes, "Node h1 {bgp: {ipv4Address: 192.0.2.1}, interfaces: [{name: eth0, addresses: [192.0.2.1/24]}, {name: eth2, addresses: [192.0.2.1]}]}\nHostEndpoint h1-some {node: h1, expectedIPs: [192.0.2.1]}\nFelixConfiguration default {interfaceExclude: eth0}", inbound, "Deny: no profile"},
 	{"kube-ipvs0 is excluded by default", excludes, "Node h1 {bgp: {ipv4Address: 192.0.2.1}, interfaces: [{name: kube-ipvs0, addresses: [192.0.2.1]}]}\nHostEndpoint h1-some {node: h1, expectedIPs: [192.0.2.1]}", inbound, nothingAsked},
-	{"what names the interface comes before what has its address", byInterface, "HostEndpoint h1-a {node: h1, expectedIPs: [192.0.2.1]}\n" + openHost, inbound, openProfile},
+	{"of one that names the interface and one that has its address the first by name", firstByName, "HostEndpoint h1-a {node: h1, expectedIPs: [192.0.2.1]}\n" + openHost, inbound, "Deny: no profile"},
+	{"of one that names the interface and one that has its address the first, the former", firstByName, "HostEndpoint h1-z {node: h1, expectedIPs: [192.0.2.1]}\n" + openHost, inbound, openProfile},
 	{"another node's is not", byInterface, `HostEndpoint h2-eth0 {node: h2, interfaceName: eth0}`, inbound, nothingAsked},
 	{"what is forwarded", byInterface, "HostEndpoint h1-eth0 {node: h1, interfaceName: eth0, labels: {hep: h1}}\n" + `GlobalNetworkPolicy a {selector: hep == "h1", applyOnForward: true, types: [Ingress]}`, transit, endOfDefault},
 	{"a workload's packet that leaves its host", byInterface, "HostEndpoint h1-eth0 {node: h1, interfaceName: eth0, labels: {hep: h1}}\n" + `GlobalNetworkPolicy a {selector: hep == "h1", applyOnForward: true, types: [Egress]}`, "prod/web > prod/db tcp 80", endOfDefault},
@@ -29,6 +30,7 @@ var uplinkCases = []stageCase{
 const (
 	byInterface = "upstream: interfaceName names the interface, whatever expectedIPs say"
 	excludes    = "upstream: interfaceExclude: interfaces that no host endpoint has by an address"
+	firstByName = "upstream: of host endpoints that match an interface, by name or by address, the first by name"
 	nakedHost   = "HostEndpoint h1-eth0 {node: h1, interfaceName: eth0}\n"
 
 	excludedHost = "Node h1 {bgp: {ipv4Address: 192.0.2.1}, interfaces: [{name: eth0, addresses: [192.0.2.1/24]}]}\nHostEndpoint h1-some {node: h1, expectedIPs: [192.0.2.1]}\n"

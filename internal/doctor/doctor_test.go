@@ -106,7 +106,8 @@ func TestEachFaultIsFound(t *testing.T) {
 		{"no nf_tables", func(f *Facts) { f.Kernel.Err = "kernel does not support nftables" }, "kernel fail: Linux 6.1: kernel does not support nftables"},
 		{"connections nearly full", func(f *Facts) { f.Sysctl[conntrackCount] = "950" }, "conntrack warn: 950 of at most 1000 connections are tracked; beyond that, new ones are dropped"},
 		{"neighbours nearly full", func(f *Facts) { f.Neighbours[1].Count = 950 }, "neighbours warn: of ipv6: 950 of at most 1024; beyond that, what is sent to one more is lost"},
-		{"neighbours that were too many", func(f *Facts) { f.Neighbours[0].Full = 7 }, "neighbours warn: of ipv4: 5 of at most 1024, and 7 times there was no room since the machine started: what is sent to one more is lost"},
+		{"neighbours that were too many once, for which there is room now", func(f *Facts) { f.Neighbours[0].Full = 7 }, ""},
+		{"neighbours that were too many", func(f *Facts) { f.Neighbours[0] = Neighbours{"ipv4", 600, 1024, 7} }, "neighbours warn: of ipv4: 600 of at most 1024, and 7 times there was no room since the machine started: what is sent to one more is lost"},
 		{"in a namespace", func(f *Facts) { f.Neighbours = nil }, ""},
 		{"no connection tracking", func(f *Facts) { delete(f.Sysctl, conntrackMax) }, "conntrack warn: the kernel does not say how many connections it tracks"},
 		{"the store is away", func(f *Facts) { f.Store.Err = "datastore is unavailable" }, `store fail: datastore is unavailable

@@ -69,12 +69,16 @@ func neighbourRoom(f *Facts) (out []Finding) {
 	for _, n := range f.Neighbours {
 		fix := fmt.Sprintf("sysctl -w net.%[1]s.neigh.default.gc_thresh3=%[2]d net.%[1]s.neigh.default.gc_thresh2=%[3]d, and in /etc/sysctl.d for the next boot; twice the hosts on this one's links, or more", n.Family, 4*n.Max, 2*n.Max)
 		switch {
-		case n.Full > 0:
+		case n.Full > 0 && n.Count > n.Max/2:
 			out = append(out, one(Warn, fix, "of %s: %d of at most %d, and %d times there was no room since the machine started: what is sent to one more is lost", n.Family, n.Count, n.Max, n.Full)...)
 		case n.Count > n.Max/10*9:
 			out = append(out, one(Warn, fix, "of %s: %d of at most %d; beyond that, what is sent to one more is lost", n.Family, n.Count, n.Max)...)
 		default:
-			room = append(room, fmt.Sprintf("%d of at most %d of %s", n.Count, n.Max, n.Family))
+			text := fmt.Sprintf("%d of at most %d of %s", n.Count, n.Max, n.Family)
+			if n.Full > 0 {
+				text += fmt.Sprintf(", with no room %d times since the machine started", n.Full)
+			}
+			room = append(room, text)
 		}
 	}
 	switch {

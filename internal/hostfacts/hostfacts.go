@@ -166,13 +166,18 @@ func (h *Host) source(f *doctor.Facts, routes []rtnl.Route, workloads map[int]bo
 			continue
 		}
 		to, err := h.rtnl.RouteTo(r.Dst.Addr())
-		if errors.Is(err, rtnl.ErrNotFound) || to.Link != r.Link {
-			continue // it has just gone, or leads elsewhere
+		switch {
+		case errors.Is(err, rtnl.ErrNotFound):
+			continue // it has just gone
+		case err != nil:
+			return err
+		case to.Link != r.Link:
+			continue
 		}
-		if f.Source = to.Source; err == nil && !f.Source.IsValid() {
+		if f.Source = to.Source; !f.Source.IsValid() {
 			f.Source = netip.IPv4Unspecified()
 		}
-		return err
+		return nil
 	}
 	return nil
 }

@@ -1,5 +1,6 @@
 """Neutron's service plugin of floating addresses, where each host is the router of its ports: none of Neutron's is wanted in between."""
 
+from neutron.db import dns_db
 from neutron.db import extraroute_db
 from neutron_lib.api.definitions import extraroute
 from neutron_lib.api.definitions import l3
@@ -8,7 +9,7 @@ from neutron_lib.plugins import constants as plugins
 from neutron_lib.services import base
 
 
-class Plugin(base.ServicePluginBase, extraroute_db.ExtraRoute_dbonly_mixin):
+class Plugin(base.ServicePluginBase, extraroute_db.ExtraRoute_dbonly_mixin, dns_db.DNSDbMixin):
     """Neutron's API of floating addresses and routers, on its database alone: no agent is told, and none is needed.
 
     A port may have a floating address of any external network. Routers can be made, since tools make them, and have no effect.
@@ -27,26 +28,16 @@ class Plugin(base.ServicePluginBase, extraroute_db.ExtraRoute_dbonly_mixin):
         """Neutron asks which router leads from an external network to a port; None: it needs none."""
         return None
 
-    def create_floatingip(self, context, floatingip, initial_status=constants.FLOATINGIP_STATUS_DOWN):
-        made = super().create_floatingip(context, floatingip, initial_status)
-        return self._with_status(context, made)
-
-    def update_floatingip(self, context, id, floatingip):
-        changed = super().update_floatingip(context, id, floatingip)
-        return self._with_status(context, changed)
+    def _update_fip_assoc(self, context, fip, floatingip_obj, *more):
+        """Neutron calls it in the transaction of each create and update. The address is ACTIVE with a port, and DOWN without: an agent would say so."""
+        event = super()._update_fip_assoc(context, fip, floatingip_obj, *more)
+        floatingip_obj.status = constants.FLOATINGIP_STATUS_ACTIVE if floatingip_obj.fixed_port_id else constants.FLOATINGIP_STATUS_DOWN
+        return event
 
     def disassociate_floatingips(self, context, port_id, do_notify=True):
         """Neutron deletes the port."""
-        ids = [f["id"] for f in self.get_floatingips(context.elevated(), filters={"port_id": [port_id]})]
+        ids = [f["id"] for f in self.get_floatingips(context, filters={"port_id": [port_id]})]
         routers = super().disassociate_floatingips(context, port_id, do_notify)
         for id in ids:
             self.update_floatingip_status(context, id, constants.FLOATINGIP_STATUS_DOWN)
         return routers
-
-    def _with_status(self, context, floatingip):
-        """ACTIVE with a port, and DOWN without: an agent would say so."""
-        status = constants.FLOATINGIP_STATUS_ACTIVE if floatingip["port_id"] else constants.FLOATINGIP_STATUS_DOWN
-        if floatingip["status"] != status:
-            self.update_floatingip_status(context, floatingip["id"], status)
-            floatingip["status"] = status
-        return floatingip

@@ -53,8 +53,7 @@ type Record struct {
 	Borrowed bool   // it is in the block of another
 	Cooling  bool   // it was released, and is not given out again yet
 	Owners   []string
-	Leaked   bool   // it is proven that nobody has it
-	Doubt    string // nobody is seen to have it, and it is not proven: why; empty: somebody has it, it cools down, or it is leaked
+	Leaked   bool // it is proven that nobody has it
 	Age      time.Duration
 	Dated    bool // its age is known
 }
@@ -86,8 +85,7 @@ func (v *Survey) Records(found []Finding, now time.Time) (out []Record) {
 			case r.Cooling || len(r.Owners) > 0:
 			case leak && f.Sequence == l.Sequence() && f.Fix != "":
 				r.Leaked = true
-			case leak:
-				r.Doubt = f.Kept
+			case leak: // nobody is seen to have it, and it is not proven
 			default:
 				r.Owners = append(r.Owners, holderOf(l))
 			}
@@ -99,17 +97,24 @@ func (v *Survey) Records(found []Finding, now time.Time) (out []Record) {
 
 // holderOf names who has an address that is no endpoint's and no tunnel's, and of which a check says that somebody has it.
 func holderOf(l Allocation) string {
-	node, namespace := l.Attr.Owner[api.AttributeNode], l.Attr.Owner[api.AttributeNamespace]
-	m, isMachines := l.Machine()
-	switch {
-	case isMachines:
-		return "VirtualMachine(" + m.Namespace + "/" + m.Name + ")"
-	case l.Attr.Owner[api.AttributeService] != "":
-		return "Service(" + namespace + "/" + l.Attr.Owner[api.AttributeService] + ")"
-	case l.Attr.Owner[api.AttributeNote] == NoteDocker:
+	node := l.Attr.Owner[api.AttributeNode]
+	if l.Attr.Owner[api.AttributeNote] == NoteDocker {
 		return "Docker(" + node + ")"
 	}
 	return "Node(" + node + ")"
+}
+
+// OnlyKubernetesKnows names what an allocation is for, if no endpoint could show that it is there: a service, or a virtual machine, which keeps its address while it is
+// stopped. Empty: it is for something else.
+func (l Allocation) OnlyKubernetesKnows() string {
+	namespace, service := l.Attr.Owner[api.AttributeNamespace], l.Attr.Owner[api.AttributeService]
+	if service != "" {
+		return "service " + namespace + "/" + service
+	}
+	if m, is := l.Machine(); is {
+		return "virtual machine " + m.Namespace + "/" + m.Name
+	}
+	return ""
 }
 
 // HandleRecord is a handle, and the revision of what is stored of it.

@@ -198,6 +198,8 @@ func Held(r ipam.Record, grace time.Duration) string {
 		return strings.Join(r.Owners, ", ") + " has it"
 	case r.Dated && r.Age < grace:
 		return fmt.Sprintf("it is %s old, and who has it may not be seen yet", max(r.Age, 0).Truncate(time.Second))
+	case !r.Leaked && r.OnlyKubernetesKnows() != "":
+		return "only Kubernetes knows whether " + r.OnlyKubernetesKnows() + " is there"
 	case !r.Leaked && r.IsTunnel():
 		return r.Attr.Owner[api.AttributeType] + " is no type of which anything is known"
 	}

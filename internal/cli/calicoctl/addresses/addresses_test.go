@@ -376,6 +376,25 @@ func TestWhatCalicoctlsReportHoldsLeakedIsReleased(t *testing.T) {
 	}
 }
 
+// TestWhatOnlyKubernetesKnowsIsNotReleased: a calicoctl that knows no virtual machines holds the address of a stopped one leaked, and one that counts fewer services
+// than there are theirs.
+func TestWhatOnlyKubernetesKnowsIsNotReleased(t *testing.T) {
+	w := newWorld(t, true)
+	w.block(map[int]attribute{
+		1: {"lb-a", map[string]string{"namespace": "default", "service": "web", "type": "LoadBalancer"}},
+		2: {"k8s-pod-network.vmi.default.db", map[string]string{"namespace": "default", "vmi-name": "db", "node": "node-a"}},
+		3: {"docker", map[string]string{"node": "node-a", "note": "docker"}}, 4: pods("unproven"),
+	})
+	out, err := w.release(true, w.upstreams("theirs.json", "", leak(1, 101, "lb-a"), leak(2, 102, "k8s-pod-network.vmi.default.db"), leak(3, 103, "docker"), leak(4, 104, "k8s-pod-network.unproven")))
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	w.want(out, "  10.0.0.1 is kept: only Kubernetes knows whether service default/web is there\n", "  10.0.0.2 is kept: only Kubernetes knows whether virtual machine default/db is there\n", "Released 1 IPs successfully")
+	if got := w.allocated(); got != "123" {
+		t.Errorf("allocated are %s", got)
+	}
+}
+
 // TestHandlesOfReportsAreDeleted if they are as they were: the steps of calicoctl's own test of this.
 func TestHandlesOfReportsAreDeleted(t *testing.T) {
 	const left = `{"handleID":"leaked-handle","block":{"10.0.0.0/29":1},"deleted":false}`
@@ -408,12 +427,8 @@ func TestHandlesOfReportsAreDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	now, err := w.s.Get(t.Context(), api.HandleKey("leaked-handle"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	w.block(map[int]attribute{3: {"leaked-handle", nil}}) // somebody's by now, and of a revision that a report could have
-	now, err = w.s.Get(t.Context(), api.HandleKey("leaked-handle"))
+	now, err := w.s.Get(t.Context(), api.HandleKey("leaked-handle"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,8 +42,7 @@ func ParsePatch(form string, text []byte) (func(doc any) (any, error), error) {
 // one is a document of JSON or YAML as JSON. What stands behind it is an error: the reader of YAML stops there and says nothing, so the document is
 // read as the only element of a list, behind which nothing may stand.
 func one(text []byte) (json.RawMessage, error) {
-	body := strings.TrimPrefix(strings.TrimSuffix(string(text), "\n"), "---\n")
-	raw, err := yaml.YAMLToJSONStrict([]byte("- " + strings.ReplaceAll(body, "\n", "\n  ")))
+	raw, err := yaml.YAMLToJSONStrict([]byte("- " + strings.Join(document(string(text)), "\n  ")))
 	if err != nil {
 		return nil, err
 	}
@@ -55,4 +54,23 @@ func one(text []byte) (json.RawMessage, error) {
 		return nil, fmt.Errorf("it is %d documents: want one", len(all))
 	}
 	return all[0], nil
+}
+
+// document is the lines of a text without what may stand around a document of YAML: a mark that begins it, behind lines that are empty or comments, and marks that end it.
+func document(text string) []string {
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	isMark := func(line, mark string) bool { return strings.TrimRight(line, " \t") == mark }
+	for i, line := range lines {
+		if isMark(line, "---") {
+			lines = lines[i+1:]
+			break
+		}
+		if word := strings.TrimSpace(line); word != "" && !strings.HasPrefix(word, "#") {
+			break
+		}
+	}
+	for len(lines) > 0 && (isMark(lines[len(lines)-1], "") || isMark(lines[len(lines)-1], "---") || isMark(lines[len(lines)-1], "...")) {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
 }

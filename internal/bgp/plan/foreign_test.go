@@ -33,6 +33,11 @@ func TestFiltersAloneAcceptRoutesOfOthers(t *testing.T) {
 		{"everything by prefix", "{cidr: 0.0.0.0/0, matchOperator: In, action: Accept}", []plan.Route{static, learned, inPool}},
 		{"the default route by name", "{cidr: 0.0.0.0/0, matchOperator: Equal, action: Accept}", []plan.Route{all, learned}},
 		{"the default route by its length", "{cidr: 0.0.0.0/0, matchOperator: In, prefixLength: {max: 0}, action: Accept}", []plan.Route{all, learned}},
+		{"the learned default route by name, and everything", "{cidr: 0.0.0.0/0, matchOperator: Equal, source: RemotePeers, action: Accept}, {action: Accept}", []plan.Route{static, learned, inPool}},
+		{"the default route by name and another interface, and everything", "{cidr: 0.0.0.0/0, matchOperator: Equal, interface: eth5, action: Accept}, {action: Accept}", []plan.Route{static, learned, inPool}},
+		{"another interface, and then the default route by name", "{interface: eth5, action: Accept}, {cidr: 0.0.0.0/0, matchOperator: Equal, action: Accept}", []plan.Route{all, learned}},
+		{"another prefix, and then the default route by name", "{cidr: 203.0.113.0/24, matchOperator: Equal, action: Accept}, {cidr: 0.0.0.0/0, matchOperator: Equal, action: Accept}", []plan.Route{static, all, learned}},
+		{"the default route by name, behind everything", "{action: Accept}, {cidr: 0.0.0.0/0, matchOperator: Equal, action: Accept}", []plan.Route{static, learned, inPool}},
 		{"anything but the default route", "{cidr: 0.0.0.0/0, matchOperator: NotEqual, action: Accept}", []plan.Route{static, inPool}},
 		{"the default route rejected", "{cidr: 0.0.0.0/0, matchOperator: Equal, action: Reject}, {action: Accept}", []plan.Route{static, inPool}},
 	} {

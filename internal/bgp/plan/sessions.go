@@ -359,22 +359,26 @@ func (d *planner) add(s Session, filters []string) {
 		s.Import = append(s.Import, Rule{Name: "what no BGPFilter accepts of a workload"})
 	}
 	f := family(four)
-	s.Export = slices.Concat(unnamedDefault(s.Export, four), s.Export, d.byFilter[f], d.closed[f], d.marks[f], d.serviceRules(s), d.open[f])
+	s.Export = slices.Concat(withoutUnnamed(s.Export, four), d.byFilter[f], d.closed[f], d.marks[f], d.serviceRules(s), d.open[f])
 	d.plan.Sessions = append(d.plan.Sessions, s)
 }
 
-// unnamedDefault is the rule against the host's own default routes, before those of filters: unless one of these accepts 0.0.0.0/0 or ::/0 by
-// name. A rule that accepts everything means what is behind this node, and not the way from it to everywhere else, which would lead back.
-func unnamedDefault(filters []Rule, four bool) []Rule {
+// withoutUnnamed adds rules of a filter by which the host's own default routes are rejected, each before one that would accept them and does not name them, as 0.0.0.0/0 or
+// ::/0. A rule that accepts everything means what is behind this node, and not the way from it to everywhere else, which would lead back.
+func withoutUnnamed(filters []Rule, four bool) (out []Rule) {
 	all := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	if four {
 		all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
-	accepts, names := func(r Rule) bool { return r.Accept }, func(r Rule) bool { return r.Accept && r.Prefix == all && r.Max == 0 && !r.Not }
-	if !slices.ContainsFunc(filters, accepts) || slices.ContainsFunc(filters, names) {
-		return nil
+	for _, r := range filters {
+		names := r.Prefix == all && r.Max == 0 && !r.Not
+		means := (Rule{Prefix: r.Prefix, Not: r.Not, Min: r.Min, Max: r.Max}).Matches(Route{Dst: all})
+		if ofOthers := !r.Learned && r.Community == "" && len(r.ASPath) == 0; r.Accept && ofOthers && means && !names {
+			out = append(out, Rule{Name: "default routes that no BGPFilter names", Prefix: all, Foreign: true, Interface: r.Interface, Priority: r.Priority})
+		}
+		out = append(out, r)
 	}
-	return []Rule{{Name: "the rule against default routes that no BGPFilter names", Prefix: all, Foreign: true}}
+	return out
 }
 
 // selects reports whether a BGPPeer applies to a node.

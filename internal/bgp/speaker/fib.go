@@ -169,9 +169,10 @@ func (f *fib) read() error {
 	return nil
 }
 
-// address reports whether a change of this host's addresses may change routes.
-func (f *fib) address(a netip.Addr, gone bool) bool {
-	return !a.IsLinkLocalUnicast() && (gone || !f.localAddrs[a])
+// address reports whether a change of this host's addresses, and of the networks that they are in, may change routes.
+func (f *fib) address(p netip.Prefix, gone bool) bool {
+	a := p.Addr()
+	return !a.IsLinkLocalUnicast() && (gone || !f.localAddrs[a] || !f.localNets[p.Masked()])
 }
 
 // readFormer reads the routes of a BIRD that ran here before.

@@ -21,6 +21,7 @@ type foreign struct {
 	filters []plan.Filter // of one family or the other; none: nothing is read
 	normal  [2]uint32     // priorities of routes without a metric, by family, IPv4 first
 	spare   [2]int        // from which metric on the kernel prefers what the speaker learned, by family
+	agents  int           // AgentProtocol of the plan
 	inForce bool          // the library has the rules of these filters; until then nothing more is advertised
 	routes  map[routeKey]rtnl.Route
 	// doubled are keys of which the kernel had several routes when they were read: the event of one that goes does not say that all are gone.
@@ -29,6 +30,10 @@ type foreign struct {
 	due     time.Time   // when routes are to be read again; zero: they need not be
 	read    time.Time   // when they were read last
 	took    time.Duration
+	// changed is when what changed is to be advertised; zero: nothing has. It is computed of all that is kept, and so not for each event.
+	changed   time.Time
+	computed  time.Time // when it was last
+	computing time.Duration
 }
 
 // share is of what part of the time routes are read at most, where those that are kept change without an end.
@@ -44,6 +49,16 @@ func (f *foreign) stale(now time.Time) {
 	}
 }
 
+// change has what is advertised computed again soon.
+func (f *foreign) change(now time.Time) {
+	if f.changed.IsZero() {
+		f.changed = now.Add(debounce)
+		if at := f.computed.Add(share * f.computing); at.After(f.changed) {
+			f.changed = at
+		}
+	}
+}
+
 // setPlan takes over by what is accepted. If that is something else now, routes are to be read.
 func (f *foreign) setPlan(p plan.Plan) (changed bool) {
 	filters := p.Filters()
@@ -55,10 +70,10 @@ func (f *foreign) setPlan(p plan.Plan) (changed bool) {
 	for i, four := range []bool{true, false} {
 		normal[i], spare[i] = p.NormalPriority(four), cmp.Or(int(p.ConfiguredPriority(four)), kernel.RouteMetricSpeaker)
 	}
-	if reflect.DeepEqual(filters, f.filters) && normal == f.normal && spare == f.spare {
+	if reflect.DeepEqual(filters, f.filters) && normal == f.normal && spare == f.spare && p.AgentProtocol == f.agents {
 		return false
 	}
-	f.filters, f.normal, f.spare, f.inForce = filters, normal, spare, false
+	f.filters, f.normal, f.spare, f.agents, f.inForce = filters, normal, spare, p.AgentProtocol, false
 	return true
 }
 
@@ -144,18 +159,25 @@ func (s *Speaker) prepareForeign(p plan.Plan) error {
 	return s.exports.retract(s.bgp, p)
 }
 
-// readForeign reads again what others made, once that is due. It returns when to call it again; the zero time: not before something happens.
+// readForeign reads again what others made, and advertises what has changed, once that is due. It returns when to call it again; the zero time: not before something happens.
 func (s *Speaker) readForeign() time.Time {
 	now, f := time.Now(), &s.exports.foreign
-	if f.due.IsZero() || now.Before(f.due) {
-		return f.due
+	isDue := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	reads := isDue(f.due)
+	if reads {
+		if err := s.exports.readForeign(s.cfg.Rtnl); err != nil {
+			s.cfg.Log.Error("BGP", "what", "routes of others", "err", err, "retry_in", retryAfter)
+			f.due, reads = now.Add(retryAfter), false
+		}
 	}
-	if err := s.exports.readForeign(s.cfg.Rtnl); err != nil {
-		s.cfg.Log.Error("BGP", "what", "routes of others", "err", err, "retry_in", retryAfter)
-		f.due = now.Add(retryAfter)
-		return f.due
+	if reads || isDue(f.changed) {
+		began := time.Now()
+		s.advertise()
+		f.changed, f.computed, f.computing = time.Time{}, time.Now(), time.Since(began)
 	}
-	s.advertise()
+	if f.due.IsZero() || !f.changed.IsZero() && f.changed.Before(f.due) {
+		return f.changed
+	}
 	return f.due
 }
 
@@ -185,7 +207,7 @@ func (f *foreign) onLink(index int, renamed bool) {
 		return
 	}
 	for _, r := range f.routes {
-		if r.Link == index || slices.ContainsFunc(r.Hops.List(), func(h rtnl.Hop) bool { return h.Link == index }) {
+		if slices.Contains(linksOf(r), index) {
 			f.stale(time.Now())
 			return
 		}
@@ -199,11 +221,30 @@ func (f *foreign) onAddr(a rtnl.Addr, gone bool) {
 		return
 	}
 	for _, r := range f.routes {
-		if r.Link == a.Link || r.Source == a.Prefix.Addr() {
+		if slices.Contains(linksOf(r), a.Link) || r.Source == a.Prefix.Addr() {
 			f.stale(time.Now())
 			return
 		}
 	}
+}
+
+// linksOf are the interfaces by which a route leads, of all its next hops.
+func linksOf(r rtnl.Route) []int {
+	out := []int{r.Link}
+	for _, h := range r.Hops.List() {
+		out = append(out, h.Link)
+	}
+	return out
+}
+
+// ignored is an interface among ignoredInterfaces by which a route leads; empty: there is none.
+func (e *exports) ignored(p plan.Plan, r rtnl.Route) string {
+	for _, link := range linksOf(r) {
+		if name := e.links[link].Name; p.Ignores(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // has reports whether the host has an address through a link.
@@ -235,7 +276,7 @@ func (e *exports) addForeign(out Verdicts, p plan.Plan) {
 	}
 	best := map[netip.Prefix]rtnl.Route{}
 	for _, r := range f.routes {
-		if was, there := best[r.Dst]; !p.Ignores(e.links[r.Link].Name) && (!there || metricOf(r) < metricOf(was)) {
+		if was, there := best[r.Dst]; e.ignored(p, r) == "" && (!there || metricOf(r) < metricOf(was)) {
 			best[r.Dst] = r
 		}
 	}
@@ -305,8 +346,10 @@ func (e *exports) rejected(h *rtnl.Handle, p plan.Plan, asked netip.Prefix) (Ver
 			link := e.links[r.Link].Name
 			why := "no BGPFilter accepts it"
 			switch {
-			case p.Ignores(link):
-				why = "interface " + link + " is among ignoredInterfaces"
+			case e.ignored(p, r) != "":
+				why = "interface " + e.ignored(p, r) + " is among ignoredInterfaces"
+			case r.Dst.Bits() == 0:
+				why = "no BGPFilter names it"
 			case len(e.foreign.filters) > 0 && e.foreign.isSpare(r):
 				why = fmt.Sprintf("metric %d is no better than that of learned routes", r.Metric)
 			}

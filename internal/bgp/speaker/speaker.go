@@ -388,17 +388,20 @@ func (s *Speaker) onEvents(events []rtnl.Event) bool {
 		case e.Link != nil: // the kernel removes a downed link's routes without events
 			again = s.exports.onLink(*e.Link, e.Gone) || again
 		case e.Addr != nil:
-			again = s.fib.address(e.Addr.Prefix.Addr(), e.Gone) || again
+			again = s.fib.address(e.Addr.Prefix, e.Gone) || again
 			s.exports.foreign.onAddr(*e.Addr, e.Gone)
 		case e.Route == nil || e.Route.Table != 0:
 		case s.exports.local(*e.Route):
 			changed = s.exports.onRoute(*e.Route, e.Gone) || changed
-			ways = ways || s.fib.isHop(e.Route.Dst) // a workload that is a peer
+			delete(s.exports.foreign.routes, routeKey{e.Route.Dst, e.Route.Metric}) // if it was another's
+			ways = ways || s.fib.isHop(e.Route.Dst)                                 // a workload that is a peer
 		case ours(*e.Route):
 			again = again || s.fib.unexpected(*e.Route, e.Gone)
 		default:
 			ways = true // a next hop may be resolved by any route
-			changed = s.exports.onForeign(*e.Route, e.Gone) || changed
+			if s.exports.onForeign(*e.Route, e.Gone) {
+				s.exports.foreign.change(time.Now())
+			}
 		}
 	}
 	if ways {

@@ -96,14 +96,20 @@ type Metadata struct {
 	Port int
 }
 
-// OpenStack reports whether this is a host of OpenStack's to upstream: one with workloads whose interfaces have its names.
-func (s *Settings) OpenStack() bool { return slices.Contains(s.InterfacePrefixes, "tap") }
+// OpenStack reports whether this is a host of OpenStack's to upstream: one with workloads whose interfaces have its names, or for which settings name
+// another server of metadata than upstream's default, or another port of it. None is no other: upstream takes it for no address.
+func (s *Settings) OpenStack() bool {
+	a, err := netip.ParseAddr(s.Metadata.Addr)
+	return s.tap() || err == nil && a != netip.AddrFrom4([4]byte{127, 0, 0, 1}) || s.Metadata.Port != 0 && s.Metadata.Port != 8775
+}
 
-// Target returns where they go; the zero value: they are not translated. Without an address it is upstream's default, which upstream has on hosts
-// of OpenStack alone.
+func (s *Settings) tap() bool { return slices.Contains(s.InterfacePrefixes, "tap") }
+
+// Target returns where requests for metadata go; the zero value: they are not translated. Without an address it is upstream's default, where
+// workloads' interfaces have OpenStack's names: a port alone names no server.
 func (s *Settings) Target() netip.AddrPort {
 	text := s.Metadata.Addr
-	if text == "" && s.OpenStack() {
+	if text == "" && s.tap() {
 		text = "127.0.0.1"
 	}
 	a, err := netip.ParseAddr(text)

@@ -37,7 +37,7 @@ func natAddress() Param {
 
 func metadataAddress() Param {
 	return Param{
-		Name: "metadataAddr", Type: "IPv4 address, or none", Help: "where the requests of workloads for metadata (TCP port 80 of 169.254.169.254) go, as docs/metadata.md says; empty means 127.0.0.1 if interfacePrefix has tap, and else none",
+		Name: "metadataAddr", Type: "IPv4 address, or none", Help: "where the requests of workloads for metadata (TCP port 80 of 169.254.169.254) go, as docs/metadata.md says; empty means 127.0.0.1 if interfacePrefix has tap, and else none; another address than that makes the host one of OpenStack, as docs/openstack.md says",
 		set: func(s *Settings, text string) error {
 			if reason := api.BadMetadataAddr(text); reason != "" {
 				return errors.New(reason)

@@ -76,7 +76,7 @@ var params = []Param{
 	duration("localSubnetL2ReachabilityRefreshInterval", "120s", "how often they are announced again, at least; 0 never, so that they are announced once",
 		func(s *Settings) *time.Duration { return &s.LocalSubnetAgain }),
 	metadataAddress(),
-	port("metadataPort", "8775", "the TCP port of metadataAddr", func(s *Settings) *int { return &s.Metadata.Port }),
+	port("metadataPort", "8775", "the TCP port of metadataAddr; another than 8775 makes the host one of OpenStack, too", func(s *Settings) *int { return &s.Metadata.Port }),
 	yesNo("ipv6Support", "true", "forward IPv6; false: the agent does not turn that on, on the host or on workloads' interfaces (off it turns nothing), and rules for IPv6 are as ever",
 		func(s *Settings) *bool { return &s.IPv6 }),
 	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP, to vxlanPort)", func(s *Settings) *bool { return &s.AllowVXLAN }),

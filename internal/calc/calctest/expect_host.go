@@ -168,8 +168,16 @@ func (x *expected) inside() []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
-// openStack reports whether names of workloads' interfaces are those of OpenStack, by which upstream knows its hosts.
+// openStack reports whether upstream knows the host as one of OpenStack's: by names of workloads' interfaces, or by a server of metadata that is not
+// the one that upstream has without settings.
 func (x *expected) openStack() bool {
+	addr := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.MetadataAddr }), "127.0.0.1")
+	port := x.number(func(s api.FelixConfigurationSpec) *int { return s.MetadataPort }, 8775)
+	return x.tap() || addr != "127.0.0.1" && !strings.EqualFold(addr, "none") || port != 8775
+}
+
+// tap reports whether names of workloads' interfaces are OpenStack's.
+func (x *expected) tap() bool {
 	prefixes := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali")
 	return slices.Contains(strings.Split(prefixes, ","), "tap")
 }
@@ -177,7 +185,7 @@ func (x *expected) openStack() bool {
 // metadata is where requests for metadata go.
 func (x *expected) metadata() string {
 	otherwise := "none"
-	if x.openStack() {
+	if x.tap() {
 		otherwise = "127.0.0.1"
 	}
 	addr := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.MetadataAddr }), otherwise)

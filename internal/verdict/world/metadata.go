@@ -19,7 +19,19 @@ const protoTCP = 6
 // server returns where TCP to port 80 of 169.254.169.254 goes from workloads of a node; not valid: nowhere else. Each setting is the node's own, else
 // the default one.
 func (w *World) server(node string) netip.AddrPort {
-	port, addr := 8775, ""
+	addr, port := w.asked(node)
+	if addr == "" && w.tap(node) {
+		addr = "127.0.0.1"
+	}
+	if a, err := netip.ParseAddr(addr); err == nil && a.Is4() {
+		return netip.AddrPortFrom(a, uint16(port))
+	}
+	return netip.AddrPort{}
+}
+
+// asked returns what settings say of the server of a node; the address is empty if they name none.
+func (w *World) asked(node string) (addr string, port int) {
+	port = 8775
 	for _, name := range []string{"default", "node." + node} {
 		m := w.metadata[name]
 		if m.addr != "" {
@@ -29,17 +41,18 @@ func (w *World) server(node string) netip.AddrPort {
 			port = *m.port
 		}
 	}
-	if addr == "" && w.openStack(node) {
-		addr = "127.0.0.1"
-	}
-	if a, err := netip.ParseAddr(addr); err == nil && a.Is4() {
-		return netip.AddrPortFrom(a, uint16(port))
-	}
-	return netip.AddrPort{}
+	return addr, port
 }
 
-// openStack reports whether a node's workloads have interfaces with OpenStack's names.
+// openStack reports whether a node is one of OpenStack's to upstream: by names of interfaces, or by another server of metadata than the default.
 func (w *World) openStack(node string) bool {
+	addr, port := w.asked(node)
+	other := addr != "" && addr != "127.0.0.1" && !strings.EqualFold(addr, "none")
+	return w.tap(node) || other || port != 8775
+}
+
+// tap reports whether a node's workloads have interfaces with OpenStack's names.
+func (w *World) tap(node string) bool {
 	prefixes := w.metadata["node."+node].prefixes
 	if prefixes == "" {
 		prefixes = w.metadata["default"].prefixes

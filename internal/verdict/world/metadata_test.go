@@ -11,6 +11,7 @@ var metadataCases = []stageCase{
 	{"the host serves it", "PARITY: FLX-66", webIsShut + "FelixConfiguration default {metadataAddr: 127.0.0.1}", asksMetadata, "Allow: setting metadataAddr"},
 	{"at its own address", "PARITY: FLX-66", webIsShut + "FelixConfiguration default {metadataAddr: 192.0.2.1, metadataPort: 81}", asksMetadata, "Allow: setting metadataAddr"},
 	{"by upstream's default, with OpenStack's names", "PARITY: FLX-66", webIsShut + "FelixConfiguration default {interfacePrefix: \"tap,cali\"}", asksMetadata, "Allow: setting metadataAddr"},
+	{"with a port alone", "decision 050", webIsShut + "FelixConfiguration default {metadataPort: 81}", asksMetadata, endOfDefault},
 	{"by that, and a setting wants none", "PARITY: FLX-66", webIsShut + "FelixConfiguration default {interfacePrefix: \"tap,cali\", metadataAddr: None}", asksMetadata, endOfDefault},
 	{"none on this node", "PARITY: FLX-66", webIsShut + "FelixConfiguration default {metadataAddr: 127.0.0.1}\nFelixConfiguration node.h1 {metadataAddr: none}", asksMetadata, endOfDefault},
 	{"another port", "PARITY: FLX-66", webIsShut + "FelixConfiguration default {metadataAddr: 127.0.0.1}", "prod/web > 169.254.169.254 tcp 81", endOfDefault},

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -75,6 +76,10 @@ Exit code: 0 no problem was found, or all were repaired, 1 there are problems,
 }
 
 func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, o ipamChecking) error {
+	cluster, err := c.clusterOf(ctx) // before a repair, which is to be reported whatever happens
+	if err != nil {
+		return err
+	}
 	found := v.Check(ipam.CheckOptions{Now: time.Now(), Grace: o.grace})
 	fixed := map[int]string{}
 	if o.fix && len(found) > 0 {
@@ -98,20 +103,13 @@ func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Surv
 			at++
 		}
 	}
-	var cluster report.Cluster
-	if err := c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) (err error) {
-		cluster, err = report.ClusterOf(ctx, s)
-		return err
-	}); err != nil {
-		return err
-	}
 	rep := report.Make(v, found, cluster, conn.Version, time.Now())
 	left := false
 	for i := range rep.Findings {
 		rep.Findings[i].Fixed = fixed[i]
 		left = left || fixed[i] != "yes"
 	}
-	err := c.Answer(o.output, console.Answer{Doc: rep, Rows: ".findings", Name: ".kind", Table: func(w io.Writer, wide bool) error {
+	err = c.Answer(o.output, console.Answer{Doc: rep, Rows: ".findings", Name: ".kind", Table: func(w io.Writer, wide bool) error {
 		printFindings(w, rep, wide)
 		return nil
 	}})
@@ -122,6 +120,18 @@ func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Surv
 		return console.Exit{Code: 1, Msg: ""}
 	}
 	return nil
+}
+
+// clusterOf is of which cluster a report is; of none, for an account that may see its addresses alone.
+func (c *command) clusterOf(ctx context.Context) (of report.Cluster, err error) {
+	err = c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) (err error) {
+		of, err = report.ClusterOf(ctx, s)
+		return err
+	})
+	if errors.Is(err, datastore.ErrUnauthorized) {
+		err = nil
+	}
+	return of, err
 }
 
 func (c *command) lookAgain(ctx context.Context, a *ipam.Allocator, settle time.Duration) (*ipam.Survey, error) {

@@ -2,7 +2,6 @@ package desired
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -44,14 +43,7 @@ func (s *State) askedLater() []Guard {
 		gs = append(gs, g)
 	}
 	for _, g := range s.hosts.sends {
-		if !slices.ContainsFunc(g.If, withoutForm) { // its own stage denies then, and this one would deny all that the host sends
-			gs = append(gs, Guard{If: g.If, Do: Pass, Comment: g.Comment})
-		}
+		gs = append(gs, Guard{If: g.If, Do: Pass, Comment: g.Comment})
 	}
 	return gs
-}
-
-// withoutForm reports whether a condition is of an interface that programs of iptables cannot name: to them + at the end is any suffix.
-func withoutForm(c Cond) bool {
-	return c.Kind == OnLink && strings.HasSuffix(strings.TrimSuffix(c.Link, "*"), "+")
 }

@@ -44,8 +44,8 @@ func (s *State) retryOne(key intent.Key) {
 	}
 }
 
-// Broken notes that the backend cannot render a chain, and returns a chain that denies, to take its place. The owner gets err as its outcome;
-// for a chain that is for no single intent, the host's settings do, until it is wanted otherwise.
+// Broken notes that the backend cannot render a chain, and returns a chain that denies, to take its place; one that accepts nothing for a stage that decides
+// nothing ([Hook].Accept). The owner gets err as its outcome; for a chain that is for no single intent, the host's settings do, until it is wanted otherwise.
 func (s *State) Broken(c Chain, err error) Chain {
 	if c.Owner == nil || c.Owner == HostEndpoints || c.Owner == Tables {
 		s.broken[c.Name] = err
@@ -55,6 +55,9 @@ func (s *State) Broken(c Chain, err error) Chain {
 	}
 	c.Rules, c.Generation = nil, 0
 	c.Guards = []Guard{{Comment: reasonNoForm, By: always(reasonNoForm)}}
+	if c.Hook != nil && c.Hook.Accept {
+		c.Guards = []Guard{{Do: Return, Comment: reasonNoForm}}
+	}
 	return c
 }
 

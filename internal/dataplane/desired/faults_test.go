@@ -47,12 +47,13 @@ func TestAHostEndpointThatTheBackendRefusesIsClosedAlone(t *testing.T) {
 	}
 }
 
-// TestAStageThatCannotBeRenderedIsReportedUntilItCan: other settings that the backend carries out do not make it well.
+// TestAStageThatCannotBeRenderedIsReportedUntilItCan: other settings that the backend carries out do not make it well. In its place is one that denies, but where nothing
+// is decided: that accepts nothing.
 func TestAStageThatCannotBeRenderedIsReportedUntilItCan(t *testing.T) {
 	h := hep("h", "eth0")
-	for _, name := range []string{"host-in", "forward-to-workload"} {
+	for name, does := range map[string]desired.Step{"host-in": desired.Drop, "forward-to-workload": desired.Drop, "input-accepted": desired.Return, "output-accepted": desired.Return} {
 		t.Run(name, func(t *testing.T) {
-			s := desired.New(desired.Config{})
+			s := desired.New(desired.Config{Shared: true})
 			boom := errors.New("boom")
 			reported := func() error {
 				for _, o := range s.Outcomes() {
@@ -65,7 +66,7 @@ func TestAStageThatCannotBeRenderedIsReportedUntilItCan(t *testing.T) {
 			s.Merge(intent.Batch{Endpoints: []intent.Endpoint{h}, Host: &intent.HostSettings{}, InSync: true})
 			for _, c := range s.Changes().Chains {
 				if c.Name == name {
-					if c = s.Broken(c, boom); len(c.Guards) != 1 || c.Guards[0].Do != desired.Drop {
+					if c = s.Broken(c, boom); len(c.Guards) != 1 || c.Guards[0].Do != does {
 						t.Errorf("in its place is %+v", c)
 					}
 				}

@@ -180,8 +180,9 @@ func (d *Driver) Refresh() (time.Duration, bool) {
 	return h.Refresh.Policy, ok
 }
 
-// attempts bounds how often one Apply leaves out intents that were refused and tries again.
-const attempts = 8
+// attempts bounds how often one Apply leaves out intents or chains that were refused and tries again. A host endpoint of an interface that iptables cannot name takes
+// nine: a stage each.
+const attempts = 16
 
 // Apply makes the kernel match. An intent that is refused is left out and reported in its outcome, and endpoints that need it are closed. An error
 // means that nothing more could be applied, such as tables that cannot be read; call again later.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -47,7 +48,7 @@ type bgpTable struct {
 	advertised []netip.Prefix
 	learned    map[netip.Prefix]netip.Addr // to next hops
 	made       map[netip.Prefix]bool       // what its agent leads to other hosts: the speaker leaves that alone
-	others     map[netip.Prefix]bool       // what a BGPFilter may have it advertise, too
+	others     map[netip.Prefix]bool       // what a BGPFilter may have it advertise, too: what is in no pool
 }
 
 func (l *Lab) routed(hosts []Host) error {
@@ -110,6 +111,7 @@ func (l *Lab) table(h Host) (bgpTable, error) {
 	if t.others, err = p.others(); err != nil {
 		return t, err
 	}
+	maps.DeleteFunc(t.others, func(dst netip.Prefix, _ bool) bool { return l.inPool(dst) })
 	tunnelled, err := p.nl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolHosts})
 	if err != nil {
 		return t, err
@@ -145,7 +147,7 @@ func (p *place) agentsRoutes() ([]rtnl.Route, error) {
 	}})
 }
 
-// others are what a host has beside the agent's routes and those that it learned: routes of others, and the networks of its addresses.
+// others are routes of a host that neither its agent nor its speaker made, and the networks of its addresses.
 func (p *place) others() (map[netip.Prefix]bool, error) {
 	routes, err := p.nl.Routes(rtnl.RouteFilter{Match: func(r rtnl.Route) bool {
 		return !kernel.SpeakerRoute(r.Protocol, r.Metric) && !slices.Contains([]int{kernel.RouteProtocolAgent, kernel.RouteProtocolHosts, kernel.RouteProtocolBIRD}, r.Protocol)

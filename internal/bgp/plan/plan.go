@@ -38,7 +38,8 @@ type Plan struct {
 	// AgentProtocol is that of the agent's routes to workloads, by which they are known; 0: the agent's own.
 	AgentProtocol int      `json:",omitempty"`
 	Ignored       []string `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
-	// Inside are patterns of interfaces that lead to workloads or into tunnels, so that their networks are not the host's, beside those of [Plan.Connects].
+	// Inside are patterns of interfaces that lead to workloads or into tunnels by this node's settings, so that their networks are not the host's. See [Plan.Connects],
+	// which knows those that need no setting.
 	Inside []string `json:",omitempty"`
 	// Peering are addresses that this host has for workloads that are its peers, so that these can call it.
 	Peering []netip.Addr `json:",omitempty"`

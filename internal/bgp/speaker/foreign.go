@@ -25,37 +25,49 @@ type foreign struct {
 	inForce bool          // the library has the rules of these filters; until then nothing more is advertised
 	routes  map[routeKey]rtnl.Route
 	// doubled are keys of which the kernel had several routes when they were read: the event of one that goes does not say that all are gone.
-	doubled map[routeKey]bool
-	addrs   []rtnl.Addr // of all interfaces
-	due     time.Time   // when routes are to be read again; zero: they need not be
-	read    time.Time   // when they were read last
-	took    time.Duration
-	// changed is when what changed is to be advertised; zero: nothing has. It is computed of all that is kept, and so not for each event.
-	changed   time.Time
-	computed  time.Time // when it was last
-	computing time.Duration
+	doubled     map[routeKey]bool
+	addrs       []rtnl.Addr // of all interfaces
+	reading     spaced      // all routes again
+	advertising spaced      // what has changed: it is computed of all that is kept
 }
 
-// share is of what part of the time routes are read at most, where those that are kept change without an end.
+// spaced is work that many events ask for, each of which asks for all of it.
+type spaced struct {
+	due   time.Time // zero: nothing asks for it
+	ended time.Time // when it was done last
+	took  time.Duration
+}
+
+// share is of what part of the time such work is done at most, where events have no end.
 const share = 10
 
-// stale has the routes read again soon.
-func (f *foreign) stale(now time.Time) {
-	if f.due.IsZero() && len(f.filters) > 0 {
-		f.due = now.Add(debounce)
-		if at := f.read.Add(share * f.took); at.After(f.due) {
-			f.due = at
+// ask has it done soon.
+func (s *spaced) ask(now time.Time) {
+	if s.due.IsZero() {
+		s.due = now.Add(debounce)
+		if at := s.ended.Add(share * s.took); at.After(s.due) {
+			s.due = at
 		}
 	}
 }
 
-// change has what is advertised computed again soon.
-func (f *foreign) change(now time.Time) {
-	if f.changed.IsZero() {
-		f.changed = now.Add(debounce)
-		if at := f.computed.Add(share * f.computing); at.After(f.changed) {
-			f.changed = at
-		}
+func (s *spaced) isDue(now time.Time) bool { return !s.due.IsZero() && !now.Before(s.due) }
+
+// done notes that it was begun then and is done.
+func (s *spaced) done(began time.Time) { *s = spaced{ended: time.Now(), took: time.Since(began)} }
+
+// stale has the routes read again soon.
+func (f *foreign) stale(now time.Time) {
+	if len(f.filters) > 0 {
+		f.reading.ask(now)
+	}
+}
+
+// taken drops what is kept of a route that the agent has now. Another one of its destination and metric may be left.
+func (f *foreign) taken(key routeKey) {
+	if _, kept := f.routes[key]; kept {
+		delete(f.routes, key)
+		f.stale(time.Now())
 	}
 }
 
@@ -122,7 +134,7 @@ func (f *foreign) priority(r rtnl.Route) uint32 {
 func (e *exports) readForeign(h *rtnl.Handle) error {
 	began, f := time.Now(), &e.foreign
 	if len(f.filters) == 0 {
-		f.routes, f.doubled, f.addrs, f.due = map[routeKey]rtnl.Route{}, nil, nil, time.Time{}
+		f.routes, f.doubled, f.addrs, f.reading = map[routeKey]rtnl.Route{}, nil, nil, spaced{}
 		return nil
 	}
 	addrs, err := h.Addrs()
@@ -133,7 +145,7 @@ func (e *exports) readForeign(h *rtnl.Handle) error {
 	if err != nil {
 		return err
 	}
-	f.routes, f.doubled, f.addrs, f.due = map[routeKey]rtnl.Route{}, map[routeKey]bool{}, addrs, time.Time{}
+	f.routes, f.doubled, f.addrs = map[routeKey]rtnl.Route{}, map[routeKey]bool{}, addrs
 	for _, r := range routes {
 		key := routeKey{r.Dst, r.Metric}
 		if _, there := f.routes[key]; there {
@@ -142,7 +154,7 @@ func (e *exports) readForeign(h *rtnl.Handle) error {
 		}
 		f.routes[key] = r
 	}
-	f.read, f.took = time.Now(), time.Since(began)
+	f.reading.done(began)
 	return nil
 }
 
@@ -159,26 +171,27 @@ func (s *Speaker) prepareForeign(p plan.Plan) error {
 	return s.exports.retract(s.bgp, p)
 }
 
-// readForeign reads again what others made, and advertises what has changed, once that is due. It returns when to call it again; the zero time: not before something happens.
-func (s *Speaker) readForeign() time.Time {
+// tendForeign reads again what others made, and advertises what has changed, as far as that is due. It returns when to call it again; the zero time: not before something
+// happens.
+func (s *Speaker) tendForeign() time.Time {
 	now, f := time.Now(), &s.exports.foreign
-	isDue := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
-	reads := isDue(f.due)
-	if reads {
+	if f.reading.isDue(now) {
 		if err := s.exports.readForeign(s.cfg.Rtnl); err != nil {
 			s.cfg.Log.Error("BGP", "what", "routes of others", "err", err, "retry_in", retryAfter)
-			f.due, reads = now.Add(retryAfter), false
+			f.reading.due = now.Add(retryAfter)
+		} else {
+			f.advertising.due = now
 		}
 	}
-	if reads || isDue(f.changed) {
+	if f.advertising.isDue(now) {
 		began := time.Now()
 		s.advertise()
-		f.changed, f.computed, f.computing = time.Time{}, time.Now(), time.Since(began)
+		f.advertising.done(began)
 	}
-	if f.due.IsZero() || !f.changed.IsZero() && f.changed.Before(f.due) {
-		return f.changed
+	if f.reading.due.IsZero() || !f.advertising.due.IsZero() && f.advertising.due.Before(f.reading.due) {
+		return f.advertising.due
 	}
-	return f.due
+	return f.reading.due
 }
 
 // onForeign takes over a change of a route that is neither the agent's nor the speaker's. It reports whether what is advertised may change.
@@ -196,7 +209,7 @@ func (e *exports) onForeign(r rtnl.Route, gone bool) bool {
 		delete(f.routes, key)
 		return true
 	}
-	f.stale(time.Now()) // it was replaced, or another is beside it or is left: events do not say which
+	f.stale(time.Now()) // events do not say whether this one replaces the one that is kept or was added to it, nor which of several has gone
 	return false
 }
 

@@ -90,6 +90,8 @@ func TestEventsOfRoutesOfOthers(t *testing.T) {
 			e.foreign.onAddr(rtnl.Addr{Link: 7, Prefix: netip.MustParsePrefix("192.0.2.3/24")}, true)
 			return false
 		}, false, true, 1},
+		{"the agent has it now", func(e *exports) bool { e.foreign.taken(routeKey{one.Dst, 0}); return false }, false, true, 0},
+		{"the agent has another", func(e *exports) bool { e.foreign.taken(routeKey{one.Dst, 7}); return false }, false, false, 1},
 		{"another address goes", func(e *exports) bool {
 			e.foreign.onAddr(rtnl.Addr{Link: 8, Prefix: netip.MustParsePrefix("192.0.2.3/24")}, true)
 			return false
@@ -101,25 +103,61 @@ func TestEventsOfRoutesOfOthers(t *testing.T) {
 				t.Fatal("a new one changes nothing")
 			}
 			changed := tt.do(e)
-			if stale := !e.foreign.due.IsZero(); changed != tt.changed || stale != tt.stale || len(e.foreign.routes) != tt.kept {
+			if stale := !e.foreign.reading.due.IsZero(); changed != tt.changed || stale != tt.stale || len(e.foreign.routes) != tt.kept {
 				t.Errorf("changed %t, to be read %t, %d kept, want %t, %t, %d", changed, stale, len(e.foreign.routes), tt.changed, tt.stale, tt.kept)
 			}
 		})
 	}
 }
 
-// TestReadingTakesAShareOfTheTime: where routes that are kept change without an end, all are not read all the time.
-func TestReadingTakesAShareOfTheTime(t *testing.T) {
-	now := time.Now()
-	f := &accepting(plan.Rule{}).foreign
-	f.read, f.took = now, time.Second
-	f.stale(now)
-	if got := f.due.Sub(now); got != share*time.Second {
-		t.Errorf("due after %s, want %s", got, share*time.Second)
+// TestARouteLeadsByEachOfItsNextHops: with the last address of one of these interfaces the kernel removes it, and if one is ignored it is not advertised.
+func TestARouteLeadsByEachOfItsNextHops(t *testing.T) {
+	r := rtnl.Route{Dst: netip.MustParsePrefix("203.0.113.0/24"), Protocol: 4, Hops: rtnl.MakeHops(
+		rtnl.Hop{Link: 7, Gateway: netip.MustParseAddr("192.0.2.7")}, rtnl.Hop{Link: 9, Gateway: netip.MustParseAddr("198.51.100.7")})}
+	for link, want := range map[int]bool{7: true, 8: false, 9: true} {
+		e := accepting(plan.Rule{})
+		e.onForeign(r, false)
+		e.foreign.onAddr(rtnl.Addr{Link: link, Prefix: netip.MustParsePrefix("192.0.2.1/24")}, true)
+		if got := !e.foreign.reading.due.IsZero(); got != want {
+			t.Errorf("link %d: to be read again %t, want %t", link, got, want)
+		}
 	}
-	f.stale(now.Add(time.Minute)) // what is due already is not put off
-	if got := f.due.Sub(now); got != share*time.Second {
-		t.Errorf("due after %s, want %s", got, share*time.Second)
+	e := accepting(plan.Rule{})
+	e.links[9] = rtnl.Link{Index: 9, Name: "docker0", Up: true}
+	e.onForeign(r, false)
+	e.foreign.inForce = true
+	for _, ignored := range []string{"", "eth7", "docker*"} {
+		out := Verdicts{}
+		e.addForeign(out, plan.Plan{Ignored: []string{ignored}})
+		if got, want := out[r.Dst].Advertised, ignored == ""; got != want {
+			t.Errorf("with %q ignored it is advertised: %t", ignored, got)
+		}
+	}
+}
+
+// TestANetworkOfAnAddressThatIsThereIsRead, as where it was a single address before.
+func TestANetworkOfAnAddressThatIsThereIsRead(t *testing.T) {
+	single, net := netip.MustParsePrefix("10.99.7.1/32"), netip.MustParsePrefix("10.99.7.1/24")
+	f := &fib{localAddrs: map[netip.Addr]bool{single.Addr(): true}, localNets: map[netip.Prefix]bool{single: true}}
+	if f.address(single, false) || !f.address(net, false) || !f.address(single, true) {
+		t.Error("want what has another network, and what goes")
+	}
+}
+
+// TestWorkForAllTakesAShareOfTheTime: where routes that are kept change without an end, all are not read, and not compared with what is advertised, all the time.
+func TestWorkForAllTakesAShareOfTheTime(t *testing.T) {
+	now := time.Now()
+	s := &spaced{ended: now, took: time.Second}
+	if s.isDue(now.Add(time.Hour)) {
+		t.Error("due, and nothing asked for it")
+	}
+	s.ask(now)
+	s.ask(now.Add(time.Minute)) // what is due already is not put off
+	if at := now.Add(share * time.Second); !s.due.Equal(at) || s.isDue(at.Add(-1)) || !s.isDue(at) {
+		t.Errorf("due at %s, want %s", s.due, at)
+	}
+	if s.done(now); s.isDue(now.Add(time.Hour)) {
+		t.Error("due once it is done")
 	}
 }
 

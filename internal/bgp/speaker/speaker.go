@@ -199,7 +199,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			hold.Reset(wait)
 		}
 		newlyUp.at(s.readvertise(ctx))
-		foreign.at(s.readForeign())
+		foreign.at(s.tendForeign())
 		if failed := s.apply(); failed {
 			retry.arm(retryAfter)
 		}
@@ -393,14 +393,14 @@ func (s *Speaker) onEvents(events []rtnl.Event) bool {
 		case e.Route == nil || e.Route.Table != 0:
 		case s.exports.local(*e.Route):
 			changed = s.exports.onRoute(*e.Route, e.Gone) || changed
-			delete(s.exports.foreign.routes, routeKey{e.Route.Dst, e.Route.Metric}) // if it was another's
-			ways = ways || s.fib.isHop(e.Route.Dst)                                 // a workload that is a peer
+			s.exports.foreign.taken(routeKey{e.Route.Dst, e.Route.Metric})
+			ways = ways || s.fib.isHop(e.Route.Dst) // a workload that is a peer
 		case ours(*e.Route):
 			again = again || s.fib.unexpected(*e.Route, e.Gone)
 		default:
 			ways = true // a next hop may be resolved by any route
 			if s.exports.onForeign(*e.Route, e.Gone) {
-				s.exports.foreign.change(time.Now())
+				s.exports.foreign.advertising.ask(time.Now())
 			}
 		}
 	}

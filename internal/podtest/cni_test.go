@@ -91,15 +91,24 @@ func (p plugin) attachAs(ns, name, container string) pod {
 func guarded(t *testing.T, s *kubetest.Server) (ns string) {
 	t.Helper()
 	ns = s.Namespace(t)
-	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
-	s.Apply(t, strings.ReplaceAll(`apiVersion: networking.k8s.io/v1
+	guard(t, s, ns)
+	return ns
+}
+
+// guard makes a namespace such a one.
+func guard(t *testing.T, s *kubetest.Server, ns string) {
+	t.Helper()
+	s.Apply(t, strings.ReplaceAll(`apiVersion: v1
+kind: ServiceAccount
+metadata: {name: sa, namespace: NS}
+---
+apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: web, namespace: NS}
 spec:
   podSelector: {matchLabels: {app: web}}
   ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]
 `, "NS", ns))
-	return ns
 }
 
 func TestAPodIsProtectedWhenThePluginReturns(t *testing.T) {

@@ -64,34 +64,17 @@ func newMover(t *testing.T) *mover {
 	s := kubetest.New(t, kubetest.Config{})
 	m := &mover{cluster: newEtcdCluster(t, s), pods: map[string]pod{}}
 	m.n = newNode(t, s, "n1")
-	s.Apply(t, strings.ReplaceAll(`apiVersion: v1
-kind: ServiceAccount
-metadata: {name: sa, namespace: NS}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: web, namespace: NS}
-spec:
-  podSelector: {matchLabels: {app: web}}
-  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]
-`, "NS", m.ns))
-	for key, value := range map[string]string{
+	guard(t, s, m.ns)
+	m.holds(map[string]string{
 		"nodes/n1": `{"kind":"Node","metadata":{"name":"n1","labels":{"rack":"r1","gone":"x"},"annotations":{"projectcalico.org/kube-labels":"{\"gone\":\"x\"}"}},` +
 			`"spec":{"bgp":{"ipv4Address":"192.0.2.1/24","asNumber":64600},"orchRefs":[{"nodeName":"n1","orchestrator":"k8s"}]}}`,
 		"ippools/pods":                          `{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"pods"},"spec":{"cidr":"10.69.0.0/24","blockSize":26,"nodeSelector":"all()","natOutgoing":true}}`,
-		"clusterinformations/default":           `{"kind":"ClusterInformation","metadata":{"name":"default"},"spec":{"clusterGUID":"a0","clusterType":"k8s","datastoreReady":true}}`,
 		"kubecontrollersconfigurations/default": `{"kind":"KubeControllersConfiguration","metadata":{"name":"default"},"spec":{"prometheusMetricsPort":0,"controllers":{"policy":{},"namespace":{},"serviceAccount":{},"workloadEndpoint":{}}}}`,
 		"felixconfigurations/default":           `{"kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"logSeverityScreen":"Info","ofLaterVersions":"x"}}`,
-		"tiers/default":                         `{"kind":"Tier","metadata":{"name":"default"},"spec":{"order":1000000,"defaultAction":"Deny"}}`,
-		"globalnetworksets/others":              `{"kind":"GlobalNetworkSet","metadata":{"name":"others","labels":{"a":"b"}},"spec":{"nets":["198.51.100.0/24"]}}`,
 		"globalnetworkpolicies/rack":            `{"kind":"GlobalNetworkPolicy","metadata":{"name":"rack","labels":{"projectcalico.org/tier":"default"}},"spec":{"order":3,"selector":"app == 'web'","types":["Ingress"],"ingress":[{"action":"Deny","source":{"selector":"a == 'b'"}}]}}`,
 		"networkpolicies/" + m.ns + "/own":      `{"kind":"NetworkPolicy","metadata":{"name":"own","namespace":"` + m.ns + `","labels":{"projectcalico.org/tier":"default"}},"spec":{"selector":"app == 'client'","types":["Egress"],"egress":[{"action":"Allow"}]}}`,
-		"hostendpoints/h":                       `{"kind":"HostEndpoint","metadata":{"name":"h","labels":{"host":"n1"}},"spec":{"node":"n1","interfaceName":"eth9","expectedIPs":["192.0.2.1"]}}`,
-		"bgppeers/tor":                          `{"kind":"BGPPeer","metadata":{"name":"tor"},"spec":{"peerIP":"192.0.2.9","asNumber":64600,"nodeSelector":"rack == 'r1'"}}`,
 		"ipamconfigurations/default":            `{"kind":"IPAMConfiguration","metadata":{"name":"default"},"spec":{"strictAffinity":true,"autoAllocateBlocks":true}}`,
-	} {
-		m.put(key, value)
-	}
+	})
 	if _, err := m.store.Create(t.Context(), api.Update{Key: api.IPAMConfigKey, Value: []byte(`{"strict_affinity":false,"auto_allocate_blocks":true}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +85,50 @@ spec:
 	m.attach()
 	_ = controllers.cmd.Process.Kill()
 	return m
+}
+
+// holds puts resources into the datastore that is to be left, and those that each of the tests has.
+func (m *mover) holds(more map[string]string) {
+	m.Helper()
+	for _, all := range []map[string]string{more, {
+		"clusterinformations/default": `{"kind":"ClusterInformation","metadata":{"name":"default"},"spec":{"clusterGUID":"a0","clusterType":"k8s","datastoreReady":true}}`,
+		"tiers/default":               `{"kind":"Tier","metadata":{"name":"default"},"spec":{"order":1000000,"defaultAction":"Deny"}}`,
+		"globalnetworksets/others":    `{"kind":"GlobalNetworkSet","metadata":{"name":"others","labels":{"a":"b"}},"spec":{"nets":["198.51.100.0/24"]}}`,
+		"hostendpoints/h":             `{"kind":"HostEndpoint","metadata":{"name":"h","labels":{"host":"n1"}},"spec":{"node":"n1","interfaceName":"eth9","expectedIPs":["192.0.2.1"]}}`,
+		"bgppeers/tor":                `{"kind":"BGPPeer","metadata":{"name":"tor"},"spec":{"peerIP":"192.0.2.9","asNumber":64600,"nodeSelector":"rack == 'r1'"}}`,
+	}} {
+		for key, value := range all {
+			m.put(key, value)
+		}
+	}
+}
+
+// exports locks the datastore that is to be left, exports it into m.export, and returns what is in that file.
+func (m *mover) exports() string {
+	m.Helper()
+	m.says(true, m.env, []string{"datastore", "lock"})
+	cmd := exec.Command(m.twill, "datastore", "export")
+	cmd.Env = append(os.Environ(), m.env...)
+	out, err := cmd.Output()
+	m.export = filepath.Join(m.TempDir(), "cluster.jsonl")
+	if err == nil {
+		err = os.WriteFile(m.export, out, 0o600)
+	}
+	if err != nil {
+		m.Fatal(err)
+	}
+	return string(out)
+}
+
+// open opens the API server as a datastore.
+func (m *mover) open(g form.Group) datastore.Client {
+	m.Helper()
+	to, err := stores.Open(m.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: m.s.Kubeconfig, Group: string(g), QPS: 1000, RequestTimeout: time.Minute})
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() { _ = to.Close() })
+	return to
 }
 
 // attach starts the node's agent on the datastore that is to be left, and attaches three pods.
@@ -158,17 +185,8 @@ func (m *mover) intents(s datastore.Store) calc.State {
 // node's agent the same intents; and with the agent on the API server packets and addresses are as they were.
 func TestAClusterMovesFromEtcdToTheAPIServer(t *testing.T) {
 	m := newMover(t)
-	m.says(true, m.env, []string{"datastore", "lock"})
-	m.export = filepath.Join(t.TempDir(), "cluster.jsonl")
+	out := m.exports()
 	m.says(true, m.env, []string{"version"}, "locked")
-	out, err := func() ([]byte, error) {
-		cmd := exec.Command(m.twill, "datastore", "export")
-		cmd.Env = append(os.Environ(), m.env...)
-		return cmd.Output()
-	}()
-	if err != nil {
-		t.Fatal(err)
-	}
 	write := func(name, text string) string {
 		t.Helper()
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -176,7 +194,6 @@ func TestAClusterMovesFromEtcdToTheAPIServer(t *testing.T) {
 		}
 		return name
 	}
-	write(m.export, string(out))
 	cmd := exec.Command(m.twill, "datastore", "migrate", "export")
 	cmd.Env = append(os.Environ(), m.env...)
 	inParts, err := cmd.Output()
@@ -196,8 +213,8 @@ func TestAClusterMovesFromEtcdToTheAPIServer(t *testing.T) {
 			t.Fatal(definitions)
 		}
 		m.s.Apply(t, definitions)
-		m.refusals(g, string(out), func(text string) string { return write(filepath.Join(t.TempDir(), "other"), text) })
-		lines := strings.SplitAfter(string(out), "\n")
+		m.refusals(g, out, func(text string) string { return write(filepath.Join(t.TempDir(), "other"), text) })
+		lines := strings.SplitAfter(out, "\n")
 		n := len(lines) / 2
 		half := strings.Join(lines[:n], "")
 		m.says(false, m.in(g), []string{"datastore", "import", "-f", write(filepath.Join(t.TempDir(), "cut"), half)}, "it was cut off after "+strconv.Itoa(n)+" keys")
@@ -242,17 +259,8 @@ func (m *mover) refusals(g form.Group, export string, file func(string) string) 
 // moved compares what the API server holds with etcd, and what an agent makes of it.
 func (m *mover) moved(g form.Group, want calc.State) {
 	m.Helper()
-	to, err := stores.Open(m.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: m.s.Kubeconfig, Group: string(g), QPS: 1000, RequestTimeout: time.Minute})
-	if err != nil {
-		m.Fatal(err)
-	}
-	defer to.Close()
-	got := m.intents(to)
-	if !reflect.DeepEqual(got, want) {
-		a, _ := json.MarshalIndent(got, "", " ")
-		b, _ := json.MarshalIndent(want, "", " ")
-		m.Errorf("intents are\n%s\nwant\n%s", a, b)
-	}
+	to := m.open(g)
+	m.sameIntents(to, want)
 	m.sameAddresses(to)
 	var n api.Node
 	u, err := to.Get(m.Context(), api.ResourcesPrefix+"nodes/n1")
@@ -276,6 +284,16 @@ func (m *mover) moved(g form.Group, want calc.State) {
 		m.Fatal(err)
 	}
 	m.says(true, m.in(g), []string{"datastore", "import", "-f", m.export}, "2 keys imported, ")
+}
+
+// sameIntents wants an agent to make the same of another datastore.
+func (m *mover) sameIntents(to datastore.Store, want calc.State) {
+	m.Helper()
+	if got := m.intents(to); !reflect.DeepEqual(got, want) {
+		a, _ := json.MarshalIndent(got, "", " ")
+		b, _ := json.MarshalIndent(want, "", " ")
+		m.Errorf("intents are\n%s\nwant\n%s", a, b)
+	}
 }
 
 // sameAddresses wants another datastore to have all of address management.

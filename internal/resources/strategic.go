@@ -16,8 +16,8 @@ const (
 	orderDirective  = "$setElementOrder/"
 )
 
-// mergedLists are the lists that a strategic merge patch merges, with the field that tells elements apart; of scalars there is none. They are those
-// that metav1.ObjectMeta marks; upstream's resources mark none of their own.
+// mergedLists are the lists that a strategic merge patch merges, by their place, each with the field in which two elements differ; empty: its elements are scalars. They
+// are those that metav1.ObjectMeta marks; upstream's resources mark none of their own.
 var mergedLists = map[string]string{"metadata/finalizers": "", "metadata/ownerReferences": "uid"}
 
 // StrategicPatch is Kubernetes' strategic merge patch (k8s.io/apimachinery, pkg/util/strategicpatch, which is what calicoctl calls): RFC 7386 with

@@ -22,9 +22,6 @@ import (
 	"github.com/twillnet/twill/internal/ipam/report"
 )
 
-// grace is how old an address must be before it is anybody's leak, unless a user says otherwise.
-const grace = 15 * time.Minute
-
 // ipamChecking are the flags of ipam check.
 type ipamChecking struct {
 	output        console.Output
@@ -69,7 +66,7 @@ Exit code: 0 no problem was found, or all were repaired, 1 there are problems,
 	f := cmd.Flags()
 	o.output.AddFlag(cmd)
 	f.BoolVar(&o.fix, "fix", false, "repair what is proven")
-	f.DurationVar(&o.grace, "grace", grace, "age below which an address is nobody's leak yet")
+	f.DurationVar(&o.grace, "grace", report.Grace, "age below which an address is nobody's leak yet")
 	f.DurationVar(&o.settle, "settle", 3*time.Second, "time between the two looks of --fix")
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
@@ -267,7 +264,7 @@ type releasedAddress struct {
 
 func (c *command) releaseWanted(ctx context.Context, o releasing) error {
 	rs, err := o.wanted()
-	if err == nil {
+	if err == nil && len(o.reports) > 0 {
 		err = c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) error { return sameCluster(ctx, s, rs) })
 	}
 	if err != nil {
@@ -328,9 +325,9 @@ func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey
 	p, end := c.Working("released", len(rs))
 	defer end()
 	out := &console.Stream{To: c.Stdio, As: o.output, Name: ".address"}
-	held := map[netip.Addr]string{}
-	for _, r := range v.Records(v.Check(ipam.CheckOptions{Now: time.Now(), Grace: grace}), time.Now()) {
-		held[r.Addr] = report.Held(r, grace)
+	var now map[netip.Addr][]ipam.Record
+	if slices.ContainsFunc(rs, func(r freeing) bool { return r.unproven }) {
+		now = report.Now(v)
 	}
 	for _, r := range rs {
 		p.Step()
@@ -338,9 +335,11 @@ func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey
 			wrong = append(wrong, fmt.Errorf("release %s: in use by endpoint %s/%s on %s; delete the endpoint or pass --force", r.Addr, ref.Namespace, ref.Name, node))
 			continue
 		}
-		if why := held[r.Addr]; why != "" && r.unproven && !o.force {
-			wrong = append(wrong, fmt.Errorf("release %s: %s; pass --force if it is nobody's", r.Addr, why))
-			continue
+		if r.unproven && !o.force {
+			if why := report.Kept(r.Release, now[r.Addr]); why != "" {
+				wrong = append(wrong, fmt.Errorf("release %s: %s; pass --force if it is nobody's", r.Addr, why))
+				continue
+			}
 		}
 		freed, err := a.Release(ctx, r.Release)
 		switch {

@@ -1,4 +1,4 @@
-// Package report is what a check of addresses writes, and a release reads: calicoctl's form of it, with what our check found and why besides.
+// Package report is the file that a check of addresses writes, and a release of addresses reads. Its form is calicoctl's, and it also has what our check found, and why.
 //
 // In: a survey and its findings, or files. Out: a [Report], of which calicoctl reads what it knows; and of several, what all of them hold leaked.
 // Whether that is still so is asked when it is released, not here.
@@ -131,7 +131,7 @@ func Read(text []byte) (r Report, err error) {
 			case err != nil || a.IP != ip || addr.Zone() != "":
 				return r, fmt.Errorf("allocations: %q at %q: want an address, and the same", a.IP, ip)
 			case a.leaked() && a.Sequence == nil:
-				return r, fmt.Errorf("allocations: %s has no sequenceNumber, and whoever has the address by now could not be told from whom it was", ip)
+				return r, fmt.Errorf("allocations: %s has no sequenceNumber, by which it is known whether the address was given to somebody else since", ip)
 			}
 		}
 	}
@@ -145,7 +145,7 @@ func Read(text []byte) (r Report, err error) {
 
 func (a Allocation) leaked() bool { return !a.InUse && !a.Cooling }
 
-// Leaks are the allocations that a report holds leaked.
+// Leaks are the allocations that a report holds leaked: of ours, what its check could fix and did not; of calicoctl's, what is not in use.
 func (r Report) Leaks() (out []ipam.Release) {
 	for _, f := range r.Findings {
 		if f.Kind == ipam.FoundLeak && f.Fix != "" && f.Fixed != "yes" {
@@ -153,7 +153,7 @@ func (r Report) Leaks() (out []ipam.Release) {
 		}
 	}
 	if r.Findings != nil {
-		return out // which are what its allocations say, too, less what was fixed
+		return out
 	}
 	for _, all := range r.Allocations {
 		for _, a := range all {
@@ -190,13 +190,23 @@ func Common(reports []Report) (leaks []ipam.Release, handles []Handle) {
 
 func key(l ipam.Release) string { return fmt.Sprint(l.Addr, " ", *l.Sequence, " ", l.Handle) }
 
-// Held is why an allocation is not to be released although a report holds it leaked; empty: it may be. One that is younger than grace may be
-// somebody's who is not seen yet.
-func Held(r ipam.Record, grace time.Duration) string {
+// Grace is how old an address must be before it is anybody's leak, unless a user says otherwise: who has a younger one may not be seen yet.
+const Grace = 15 * time.Minute
+
+// Kept is why an allocation that a report holds leaked is not to be released; empty: it may be, or is gone. Now are the records that a survey has of its address.
+func Kept(l ipam.Release, now []ipam.Record) string {
+	if len(now) == 0 {
+		return ""
+	}
+	r := now[0]
 	switch {
+	case len(now) > 1:
+		return "several blocks have it; look at ipam check"
+	case r.Sequence() != *l.Sequence || l.Handle != "" && l.Handle != r.Handle:
+		return "it was given out anew since the report"
 	case len(r.Owners) > 0:
 		return strings.Join(r.Owners, ", ") + " has it"
-	case r.Dated && r.Age < grace:
+	case r.Dated && r.Age < Grace:
 		return fmt.Sprintf("it is %s old, and who has it may not be seen yet", max(r.Age, 0).Truncate(time.Second))
 	case !r.Leaked && r.OnlyKubernetesKnows() != "":
 		return "only Kubernetes knows whether " + r.OnlyKubernetesKnows() + " is there"
@@ -204,4 +214,13 @@ func Held(r ipam.Record, grace time.Duration) string {
 		return r.Attr.Owner[api.AttributeType] + " is no type of which anything is known"
 	}
 	return ""
+}
+
+// Now are the records that a survey has of each address, for [Kept].
+func Now(v *ipam.Survey) map[netip.Addr][]ipam.Record {
+	now, out := time.Now(), map[netip.Addr][]ipam.Record{}
+	for _, r := range v.Records(v.Check(ipam.CheckOptions{Now: now, Grace: Grace}), now) {
+		out[r.Addr] = append(out[r.Addr], r)
+	}
+	return out
 }

@@ -296,6 +296,23 @@ func TestKubernetesSaysWhichPodsThereAre(t *testing.T) {
 	}
 }
 
+// TestAnEndpointOfANodeThatIsGoneIsAProblem, though to calicoctl the address is in use by it.
+func TestAnEndpointOfANodeThatIsGoneIsAProblem(t *testing.T) {
+	w := newWorld(t, true)
+	w.block(map[int]attribute{1: proven("web")})
+	w.endpoint("web", "10.0.0.1")
+	w.put("nodes/node-b", "Node", "node-b", `{}`)
+	w.raw("/calico/felix/v2/no-region/host/node-a/last_reported_status", `{}`) // without the lease of an agent that lives
+	if err := w.s.Delete(t.Context(), api.ResourcesPrefix+"nodes/node-a", api.Revision{}); err != nil {
+		t.Fatal(err)
+	}
+	out := w.check(false)
+	w.want(out, "Found 0 IPs that are allocated in IPAM but not actually in use.", "10.0.0.1 is the address of an endpoint on a node that is gone: ")
+	if strings.Contains(out, "found 0 problems") {
+		t.Error(out)
+	}
+}
+
 // TestAReportIsOfCalicoctlsForm: its fields by their names, and inUse false of what is proven alone.
 func TestAReportIsOfCalicoctlsForm(t *testing.T) {
 	w := newWorld(t, true)

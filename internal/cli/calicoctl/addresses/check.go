@@ -22,9 +22,6 @@ import (
 	"github.com/twillnet/twill/internal/ipam/report"
 )
 
-// Grace is how old an address must be before it is anybody's leak.
-const Grace = 15 * time.Minute
-
 // Checking says what a check prints and writes.
 type Checking struct {
 	All      bool   // each address
@@ -91,7 +88,7 @@ func Check(ctx context.Context, w io.Writer, s datastore.Store, o Checking) erro
 		return err
 	}
 	now := time.Now()
-	found := v.Check(ipam.CheckOptions{Now: now, Grace: Grace, Pod: o.Pod.says(ctx, w, v)})
+	found := v.Check(ipam.CheckOptions{Now: now, Grace: report.Grace, Pod: o.Pod.says(ctx, w, v)})
 	wording.Check(w, wording.Checked{Survey: v, Found: found, Records: v.Records(found, now)}, o.All, o.All || o.Problems)
 	if o.File == "" {
 		return nil

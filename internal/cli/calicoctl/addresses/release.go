@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -94,15 +93,11 @@ func (r release) addresses(ctx context.Context, leaks []ipam.Release) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	of := map[netip.Addr][]ipam.Record{}
-	for _, l := range v.Records(v.Check(ipam.CheckOptions{Now: now, Grace: Grace}), now) {
-		of[l.Addr] = append(of[l.Addr], l)
-	}
+	of := report.Now(v)
 	var free []ipam.Release
 	gone := 0
 	for _, l := range leaks {
-		switch why := kept(l, of[l.Addr]); {
+		switch why := report.Kept(l, of[l.Addr]); {
 		case len(of[l.Addr]) == 0 || of[l.Addr][0].Cooling:
 			gone++
 		case why != "":
@@ -125,21 +120,6 @@ func (r release) addresses(ctx context.Context, leaks []ipam.Release) error {
 	return err
 }
 
-// kept is why an address that reports hold leaked is not released; empty: it is.
-func kept(l ipam.Release, now []ipam.Record) string {
-	if len(now) == 0 {
-		return ""
-	}
-	r := now[0]
-	switch {
-	case len(now) > 1:
-		return "several blocks have it; look at ipam check"
-	case r.Sequence() != *l.Sequence || l.Handle != "" && l.Handle != r.Handle:
-		return "it was given out anew since the report"
-	}
-	return report.Held(r, Grace)
-}
-
 func (r release) handles(ctx context.Context, handles []report.Handle) error {
 	if len(handles) == 0 {
 		fmt.Fprintln(r, "Report didn't contain any handles to clean up.")
@@ -154,7 +134,7 @@ func (r release) handles(ctx context.Context, handles []report.Handle) error {
 		stored[h.ID] = h
 	}
 	var gone []ipam.Finding
-	for _, f := range v.Check(ipam.CheckOptions{Now: time.Now(), Grace: Grace}) {
+	for _, f := range v.Check(ipam.CheckOptions{Now: time.Now(), Grace: report.Grace}) {
 		now := stored[f.Handle]
 		of := report.Handle{ID: now.ID, Revision: now.Revision.String()}
 		if f.Kind == ipam.FoundHandle && now.Stored && !now.Named && slices.ContainsFunc(handles, func(h report.Handle) bool { return h.ID == of.ID && h.Revision == of.Revision }) {
